@@ -11,6 +11,13 @@
  * A channel between two GPUs takes so many bytes; each time that it is full the next ones wait for a credit and then
  * cross, two hops later than they might. What comes behind follows in step, so that counts once, not once a phase.
  *
+ * One node alone is another matter: no message leaves it, base is mostly what exchanges between nodes begin with, and
+ * whether flags travel with the data depends on the size. There it is
+ *
+ *   time = hops * hop + factor * local bytes / GPU
+ *
+ * with constants of its own, where something has been measured that they can be from (tools/sim/one_node.c).
+ *
  * Inside a node everything is read and written in place: a node's sum of a shard is read from G - 1 others, and a
  * result written to them.
  *
@@ -236,6 +243,18 @@ static double plan_rail_bytes(const struct cluster *c, const struct sizes *s, ui
         return gpu_bytes * on_a_rail;
 }
 
+/* One node alone: what kernels of GPUs run there, and rings. False: there is no such plan. */
+static bool one_node(uint32_t algorithm, struct cluster_load *l) {
+        l->hops = l->messages = l->gpu_bytes = l->rail_bytes = 0;
+        if (algorithm == PLAN_ONE_SHOT || algorithm == PLAN_DIRECT)
+                l->near_hops = 1;
+        else if (algorithm == PLAN_TWO_SHOT)
+                l->near_hops = 2;
+        else
+                return algorithm == CLUSTER_RINGS;
+        return true;
+}
+
 /* Hops in which somebody waits for a credit. */
 static double waits(const struct cluster *cluster, uint32_t algorithm, const struct cluster_load *l) {
         const struct plan_geometry geometry = geometry_of(cluster);
@@ -266,9 +285,9 @@ int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t 
         if (!there)
                 return PLAN_E_UNSUPPORTED;
         l.hops += waits(cluster, algorithm, &l);
-        if (cluster->n_nodes == 1)
-                l.hops = l.messages = l.gpu_bytes = l.rail_bytes = 0;
-        else if (algorithm != CLUSTER_RINGS)
+        if (cluster->n_nodes == 1 && !one_node(algorithm, &l))
+                return PLAN_E_UNSUPPORTED;
+        if (cluster->n_nodes > 1 && algorithm != CLUSTER_RINGS)
                 l.rail_bytes = plan_rail_bytes(cluster, &s, operation, algorithm, l.gpu_bytes);
         *ret_load = l;
         return PLAN_OK;
@@ -278,6 +297,9 @@ double cluster_ns(const struct cluster *cluster, const struct cluster_load *l) {
         double rail = cluster->factor * l->rail_bytes / cluster->rail_gbs;
         double local = cluster->factor * l->local_bytes / cluster->gpu_gbs;
 
+        if (cluster->n_nodes == 1)
+                return l->near_hops * (l->overlapped ? cluster->near_ns : cluster->one.hop_ns) +
+                       cluster->one.factor * l->local_bytes / cluster->gpu_gbs;
         return cluster->base_ns + l->hops * cluster->hop_ns + l->near_hops * cluster->near_ns +
                fmax(l->messages - l->hops, 0) * cluster->message_ns +
                (l->overlapped ? fmax(rail, local) : rail + local);

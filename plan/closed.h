@@ -21,6 +21,11 @@ struct cluster {
         double factor;            /* bytes on wires for each byte of data: 2 where each word has a flag beside it */
         bool staged;              /* chunks wait where channels are full (plan_geometry_choose_nodes); else never */
         const char *source;       /* of the constants, for people */
+        struct {
+                double hop_ns;      /* an exchange */
+                double factor;      /* how many times as long as gpu_gbs says bytes take; 0: nothing is known */
+                const char *source; /* as above */
+        } one;                      /* one node alone, by kernels of its GPUs */
         /* Boxes on one fabric, CLUSTER_CUTS_MAX at most: the smallest cut that parts any k of them from the others, in
          * rails; n_rails is the smallest of all. 0: each node has its rails, and nothing else is shared. */
         double cuts[CLUSTER_CUTS_MAX];
@@ -32,7 +37,7 @@ struct cluster {
 /* What one algorithm asks of the wires; bytes are those of data. */
 struct cluster_load {
         double hops;        /* exchanges between nodes, one after another */
-        double near_hops;   /* of rings: inside nodes, besides; of others base_ns has them */
+        double near_hops;   /* of rings, and of one node alone: inside it; of others base_ns has them */
         double messages;    /* of the busiest GPU, in one direction, if nothing has to be cut into parts */
         double gpu_bytes;   /* between nodes, of the busiest GPU, in its busier direction */
         double rail_bytes;  /* the same of the busiest rail */

@@ -202,7 +202,7 @@ static void test_cluster_json(void **state) {
                 "h200:4x8 barrier 0 --json",
                 "pcie:2s-2rp-split-flat all_gather 1G --json --algorithm rings",
                 "host:3x2 broadcast 1 --json --any-tree",
-                "a100:1x1 all_to_all_v 1M --json",
+                "h200:1x1 all_to_all_v 1M --json",
                 "mi300x:8x8 --nodes 1024 --ranks-per-node 4 gather 1M --json",
         };
         json_t *document, *cluster;
@@ -230,6 +230,16 @@ static void test_cluster_json(void **state) {
         assert_non_null(strstr(out, "\nrailmuxd chooses ring, for which there is no formula\n"));
         assert_int_equal(run("mi300x:2x1 all_reduce 512"), 0);
         assert_non_null(strstr(out, "\n* what railmuxd chooses\n"));
+        assert_int_equal(run("h200:1x8 all_reduce 1M"), 0);
+        assert_non_null(strstr(out, "(all_reduce of 8 H200, 256 KiB and 64 MiB)"));
+        assert_non_null(strstr(out, "stays in the node"));
+        assert_null(strstr(out, "hierarchical"));
+        /* What nobody knows is not made up. */
+        assert_int_equal(run("a100:1x8 all_reduce 1M"), 2);
+        assert_non_null(strstr(err, "of one such node alone nothing is known"));
+        assert_int_equal(run("host:1x4 all_reduce 1M"), 2);
+        assert_non_null(strstr(err, "railmux-sim OP --host"));
+        assert_int_equal(run("pcie:2s-2rp-split-flat all_reduce 1M --nodes 1"), 2);
         assert_int_equal(run("mi300x:64x8 all_reduce 1M"), 0);
         assert_non_null(strstr(out, "\n* the fastest by these formulas\n"));
         assert_int_equal(run("mi300x:8x8 all_reduce 1M --algorithm two_shot"), 0);

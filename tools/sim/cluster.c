@@ -28,10 +28,12 @@
 #include "plan/rails.h"
 #include "tools/sim/cut.h"
 #include "tools/sim/node.h"
+#include "tools/sim/one_node.h"
 #include "topology/rails.h"
 #include "util/cleanup.h"
 
 #define XGMI_GBS         48.0
+#define XGMI_GBS_NOMINAL 64.0
 #define XGMI_PEERS       7
 #define PCIE_GBS         27.0
 #define PCIE_GBS_NOMINAL 31.5
@@ -66,6 +68,7 @@ static const struct cluster kinds[] = {
          .factor = 2,
          .source = "nominal speeds; latency as h200"},
 };
+#define MI300X  2u
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 bool cluster_named(const char *text) {
@@ -73,6 +76,15 @@ bool cluster_named(const char *text) {
 
         return text[0] != '-' && (strchr(text, ':') || (length > 4 && strcmp(text + length - 4, ".xml") == 0) ||
                                   (length > 5 && strcmp(text + length - 5, ".json") == 0));
+}
+
+/* Speeds of a kind are what links carry, and those of `one` are held against nominal ones. */
+static void take_one(const struct one_node *one, double nominal_gbs, struct cluster *c) {
+        if (!one)
+                return;
+        c->one.hop_ns = one->hop_ns;
+        c->one.factor = one->factor * c->gpu_gbs / nominal_gbs;
+        c->one.source = one->source;
 }
 
 static int take_shape(const char *name, const char *shape, struct cluster *c, char *ret_error, size_t error_size) {
@@ -213,6 +225,8 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
         c->rail_gbs = speed > 0 ? speed : NIC_GBS_UNSURE;
         c->n_rails = c->n_rails > 0 ? c->n_rails : c->n_gpus;
         form->own_rails = c->n_rails == c->n_gpus;
+        if (most > 0)
+                take_one(one_node_of(topology), c->gpu_gbs, c);
         c->base_ns = 12553;
         c->hop_ns = 5000;
         c->near_ns = nvlink ? NVLINK_NS : XGMI_NS;
@@ -241,6 +255,7 @@ static int take_kind(const char *name, const char *shape, struct cluster *c, str
         for (size_t i = 0; i < N_KINDS; i++)
                 if (strcmp(kinds[i].name, name) == 0) {
                         *c = kinds[i];
+                        take_one(one_node_named(name), i == MI300X ? XGMI_GBS_NOMINAL * XGMI_PEERS : c->gpu_gbs, c);
                         form->own_rails = true;
                         return take_shape(name, shape, c, ret_error, error_size);
                 }

@@ -136,10 +136,16 @@ static int command_parse(int argc, char **argv, struct command *c, char *error) 
         optind = 1;
         while (!r && (option = getopt_long(argc - 1, argv + 1, "h", long_options, NULL)) != -1)
                 r = take_option(c, option, error);
+        if (!r && c->cluster.n_nodes == 1 && c->form.host)
+                return usage(error,
+                             "one node of the host backend is not predicted by formulas; see railmux-sim OP --host");
+        if (!r && c->cluster.n_nodes == 1 && c->cluster.one.factor <= 0)
+                return usage(error, "%.80s: of one such node alone nothing is known, of two or more there is",
+                             c->cluster.name);
         if (!r)
                 r = take_words(c, argc - 1 - optind, argv + 1 + optind, error);
         if (!r && c->wish.algorithm && cluster_load_of(&c->cluster, c->operation, c->wish.algorithm, 1, &load))
-                return usage(error, "over nodes %s has no algorithm %s; those it has are shown without --algorithm",
+                return usage(error, "%s has no algorithm %s there; those it has are shown without --algorithm",
                              plan_operation_name(c->operation), cluster_algorithm_name(c->wish.algorithm));
         return r;
 }
@@ -147,6 +153,10 @@ static int command_parse(int argc, char **argv, struct command *c, char *error) 
 /* What each link of a GPU to another one of its node carries, if it has one to each. */
 static double link_bytes(const struct cluster *cluster, const struct cluster_load *load) {
         return cluster->n_gpus > 1 ? load->local_bytes / (cluster->n_gpus - 1) : 0;
+}
+
+static const char *source(const struct command *c) {
+        return c->cluster.n_nodes == 1 ? c->cluster.one.source : c->cluster.source;
 }
 
 /* Who says so. */
@@ -180,18 +190,22 @@ static void print_text(const struct command *c, const struct cluster_look *look)
         const double rails = m->cuts[1] > 0 ? m->cuts[look->bound_part] : m->n_rails;
 
         printf("\n%s, %.0f bytes: ", plan_operation_name(c->operation), look->bytes);
-        if (m->cuts[1] > 0 && m->n_nodes > 2)
-                printf("%u of the boxes have %g links", look->bound_part, rails);
+        if (m->n_nodes == 1)
+                puts("all of it stays in the node, hops too");
+        else if (m->cuts[1] > 0 && m->n_nodes > 2)
+                printf("%u of the boxes have %g links of %.1f GB/s, which take %.2f us at least\n", look->bound_part,
+                       rails, m->rail_gbs, look->bound_ns / 1000);
         else
-                printf("the smallest cut around a node is %g rails", rails);
-        printf(" of %.1f GB/s, which take %.2f us at least\n", m->rail_gbs, look->bound_ns / 1000);
+                printf("the smallest cut around a node is %g rails of %.1f GB/s, which take %.2f us at least\n", rails,
+                       m->rail_gbs, look->bound_ns / 1000);
         printf("  %-22s %5s %9s %14s %14s %11s %10s\n", "algorithm", "hops", "messages", "bytes/rail", "bytes/link",
                "us", "bus GB/s");
         for (uint32_t i = 0; i < look->n_choices; i++) {
                 const struct cluster_choice *choice = &look->choices[i];
 
                 printf("%s %-22s %5.0f %9.0f %14.0f %14.0f %11.2f %10.2f\n", i == look->chosen ? "*" : " ",
-                       cluster_algorithm_name(choice->algorithm), choice->load.hops, choice->load.messages,
+                       cluster_algorithm_name(choice->algorithm),
+                       m->n_nodes == 1 ? choice->load.near_hops : choice->load.hops, choice->load.messages,
                        choice->load.rail_bytes, link_bytes(m, &choice->load), choice->ns / 1000,
                        cluster_bus_gbs(m, c->operation, look->bytes, choice->ns));
         }
@@ -225,6 +239,7 @@ static json_t *look_json(const struct command *c, const struct cluster_look *loo
 
 static json_t *command_json(const struct command *c) {
         const struct cluster *m = &c->cluster;
+        const bool one = m->n_nodes == 1;
         json_t *results = json_array(), *document;
 
         for (uint32_t i = 0; i < c->n_sizes; i++) {
@@ -235,8 +250,9 @@ static json_t *command_json(const struct command *c) {
         }
         document = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", m->name, "nodes",
                              (int)m->n_nodes, "gpus", (int)m->n_gpus, "rails", (int)m->n_rails, "rail_gbs", m->rail_gbs,
-                             "gpu_gbs", m->gpu_gbs, "base_ns", m->base_ns, "hop_ns", m->hop_ns, "near_ns", m->near_ns,
-                             "message_ns", m->message_ns, "wire_bytes_per_byte", m->factor, "constants", m->source);
+                             "gpu_gbs", m->gpu_gbs, "base_ns", one ? 0 : m->base_ns, "hop_ns",
+                             one ? m->one.hop_ns : m->hop_ns, "near_ns", m->near_ns, "message_ns", m->message_ns,
+                             "wire_bytes_per_byte", one ? m->one.factor : m->factor, "constants", source(c));
         return json_pack("{s:i, s:o, s:s, s:o}", "version", CLUSTER_RUN_VERSION, "cluster", document, "operation",
                          plan_operation_name(c->operation), "results", results);
 }
@@ -276,7 +292,7 @@ int cluster_run(int argc, char **argv) {
                 return print_json(&c);
         printf("%s: %u nodes, each with %u GPUs and %u rails of %.1f GB/s; %.1f GB/s from a GPU to the others (%s)\n",
                c.cluster.name, c.cluster.n_nodes, c.cluster.n_gpus, c.cluster.n_rails, c.cluster.rail_gbs,
-               c.cluster.gpu_gbs, c.cluster.source);
+               c.cluster.gpu_gbs, source(&c));
         for (uint32_t i = 0; i < c.n_sizes; i++) {
                 struct cluster_look look;
 
