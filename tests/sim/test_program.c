@@ -168,6 +168,7 @@ static void test_json(void **state) {
                 "choices --nodes 8x1 --json",
                 "choices --nodes 1x8 --json",
                 "all_reduce --json --algorithm all --topology " FIXTURES "/h200-8x8.xml",
+                "all_reduce --json --topology " FIXTURES "/pci-2s-2rp-split-flat.xml",
                 "verify all_reduce --json --ranks 3",
                 "verify gather --json --algorithm direct",
         };
@@ -444,7 +445,12 @@ static void test_why(void **state) {
         assert_null(strstr(out, "is too little"));
         assert_int_equal(run("all_reduce --size 1M --topology " FIXTURES "/h200-8x8.xml"), 0);
         assert_non_null(strstr(out, "# 8 ranks on GPUs, "));
+        assert_non_null(
+                strstr(out, "\n# predicted: 4.15 us a hop and 1.56 times what the busiest link takes (all_reduce"));
+        assert_null(strstr(out, "not predicted"));
         assert_non_null(strstr(out, "Chosen: two_shot; "));
+        assert_int_equal(run("all_reduce --topology " FIXTURES "/pci-2s-2rp-split-flat.xml --size 1M"), 0);
+        assert_non_null(strstr(out, "\n# times are not predicted, as nothing is known of such GPUs; "));
         assert_int_equal(write(fd, zeros, strlen(zeros)), strlen(zeros));
         close(fd);
         snprintf(line, sizeof(line), "all_reduce --constants %s", constants);

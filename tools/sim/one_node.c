@@ -31,6 +31,8 @@ const struct one_node *one_node_named(const char *kind) {
 const struct one_node *one_node_of(const struct topology *topology) {
         const struct one_node *found = NULL;
 
+        if (!topology_full_mesh(topology)) /* something else is between some of them */
+                return NULL;
         for (uint32_t i = 0; i < topology->n_links; i++) {
                 const struct topology_link *link = &topology->links[i];
 

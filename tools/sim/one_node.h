@@ -11,5 +11,5 @@ struct one_node {
 };
 /* NULL: nothing is known. */
 const struct one_node *one_node_named(const char *kind);
-/* By what joins the GPUs. */
+/* By what joins the GPUs, each with each. */
 const struct one_node *one_node_of(const struct topology *topology);

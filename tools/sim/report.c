@@ -44,6 +44,11 @@ void report_begin(const struct sim *sim) {
         printf("# %u ranks%s, %u at once, parts of %s, %u slots, staging %s\n", sim->n_ranks,
                sim->device ? " on GPUs" : "", sim->constants.parallel, size_text(sim->geometry.part_bytes, part),
                sim->geometry.slots, size_text(plan_staging_bytes(&sim->geometry, sim->n_ranks), staging));
+        if (sim->hops_and_links && sim->source)
+                printf("# predicted: %.2f us a hop and %.2f times what the busiest link takes (%s)\n",
+                       sim->constants.hop_ns / 1000, sim->link_factor, sim->source);
+        else if (sim->hops_and_links)
+                puts("# times are not predicted, as nothing is known of such GPUs; they are what links take at least");
 }
 
 static const struct sim_candidate *chosen_of(const struct sim_result *result) {

@@ -27,6 +27,10 @@ json_t *report_json_begin(const struct sim *sim) {
                          "part_bytes", (int)sim->geometry.part_bytes, "slots", (int)sim->geometry.slots, "bytes",
                          integer(plan_staging_bytes(&sim->geometry, sim->n_ranks)));
         json_decref(all);
+        if (sim->hops_and_links)
+                json_object_set_new(root, "gpus",
+                                    json_pack("{s:f, s:f, s:s?}", "hop_ns", sim->constants.hop_ns, "link_factor",
+                                              sim->link_factor, "source", sim->source));
         if (sim->options->nodes > 1)
                 json_object_set_new(root, "nodes",
                                     json_pack("{s:i, s:i, s:i, s:f, s:f, s:f}", "nodes", (int)sim->options->nodes,

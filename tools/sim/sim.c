@@ -5,7 +5,8 @@
  * Every algorithm is priced by the model of plan/cost.c, and the choice is the one that railmuxd would make with the
  * same constants; of ranks on GPUs it is the one of their table, which goes by size. A topology says more than the
  * model knows: bytes between two ranks are put on every link of the way between their GPUs, and a plan takes at least
- * as long as its busiest link; the longest way's latency takes the place of the constant for a hop.
+ * as long as its busiest link; the longest way's latency takes the place of the constant for a hop. On GPUs hops and
+ * links are all there is to it, see one_node.c.
  */
 #include "tools/sim/sim.h"
 
@@ -17,6 +18,7 @@
 
 #include "plan/constants.h"
 #include "tools/sim/node.h"
+#include "tools/sim/one_node.h"
 #include "tools/sim/tables.h"
 #include "util/processors.h"
 #include "util/type.h"
@@ -83,6 +85,19 @@ static int load_topology(struct sim *sim, char *ret_error) {
         return place_ranks(sim, ret_error);
 }
 
+/* GPUs do a rank's work at once, which the cost model does not know (one_node.c). Whoever has constants is believed. */
+static void take_device(struct sim *sim) {
+        const struct one_node *one = one_node_of(sim->topology);
+
+        plan_constants_device(&sim->constants);
+        if (sim->options->constants)
+                return;
+        sim->hops_and_links = true;
+        sim->link_factor = one ? one->factor : 1;
+        sim->source = one ? one->source : NULL;
+        sim->constants = (struct plan_constants){.hop_ns = one ? one->hop_ns : 0};
+}
+
 /* As many as the host backend has (daemon/manager.c). */
 static uint32_t host_workers(void) {
         uint32_t n = processors_usable();
@@ -121,11 +136,11 @@ int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTI
         workers = options->workers ? options->workers : options->host ? host_workers() : sim->n_ranks;
         sim->device = options->topology && node_has_devices(sim->topology);
         if (sim->device)
-                plan_constants_device(&sim->constants);
+                take_device(sim);
         else
                 plan_constants_host(&sim->constants, workers);
         sim->constants.parallel = workers;
-        if (options->topology) /* --host is what the constants are from */
+        if (options->topology && !sim->source) /* --host is what the constants are from, and so are GPUs */
                 longest_hop(sim);
         if (options->constants && constants_load(options->constants, &sim->constants, text, sizeof(text))) {
                 snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: %s", options->constants, text);
@@ -222,6 +237,19 @@ static bool may_be_chosen(const struct sim *sim, const struct plan *plan) {
         return plan->tree <= PLAN_TREE_RANK_ORDER;
 }
 
+static void price_links(const struct sim *sim, struct sim_candidate *c) {
+        double path = c->hops * sim->constants.hop_ns;
+
+        if (!sim->hops_and_links) {
+                c->ns = fmax(c->cost.ns, sim->constants.request_ns + c->link_ns);
+                c->linked = c->ns > c->cost.ns;
+                return;
+        }
+        c->cost = (struct plan_cost){.ns = path, .critical_ns = path, .hops = c->hops};
+        c->ns = sim->source ? path + sim->link_factor * c->link_ns : fmax(path, c->link_ns);
+        c->linked = c->ns > (sim->source ? 2 * path : path);
+}
+
 static int candidate_look(const struct sim *sim, struct sim_result *result, uint32_t algorithm, bool want_traffic) {
         static const uint64_t no_offsets[PLAN_RANKS_MAX];
         const struct plan_vector vector = {result->vector, no_offsets, result->vector, no_offsets};
@@ -255,7 +283,7 @@ static int candidate_look(const struct sim *sim, struct sim_result *result, uint
         r = traffic_new(&c->plan, &sim->geometry, &shape, &c->traffic);
         if (!r && sim->topology)
                 r = put_on_links(sim, c);
-        c->ns = fmax(c->cost.ns, sim->constants.request_ns + c->link_ns);
+        price_links(sim, c);
         return r;
 }
 
@@ -298,7 +326,7 @@ void sim_result_deinit(struct sim_result *result) {
 }
 
 const char *sim_limit(const struct sim_candidate *c) {
-        if (c->ns > c->cost.ns)
+        if (c->linked)
                 return "link";
         if (c->cost.critical_ns >= c->cost.busiest_ns && c->cost.critical_ns >= c->cost.shared_ns)
                 return "path";

@@ -13,6 +13,9 @@ struct sim {
         struct topology *topology; /* or NULL */
         struct node_way *ways;     /* with a topology */
         bool device;               /* ranks are on GPUs, and the choice is what railmuxd has for those */
+        bool hops_and_links;       /* the times are those of one_node.h, and not of the cost model: */
+        double link_factor;        /*   what links take counts so many times, */
+        const char *source;        /*   and this is where that is from; NULL: nothing is known but the links */
         struct plan_constants constants;
         struct plan_net net; /* with options->nodes */
         struct plan_geometry geometry;
@@ -43,7 +46,8 @@ struct sim_candidate {
         struct sim_sum *sums;   /* by rank, the same */
         double link_ns;         /* what the busiest link takes; 0: unknown */
         uint32_t slowest_link;
-        double ns; /* predicted: the cost, but no less than link_ns */
+        double ns;   /* predicted: the cost, but no less than link_ns; or with hops_and_links their sum, if known */
+        bool linked; /* the busiest link takes most of it */
 };
 
 struct sim_result {
