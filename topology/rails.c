@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which NIC serves which GPU
+ * Which NIC is for which GPU
+ *
+ * Nothing sends by this: what carries data is what the configuration names, and ranks take that in turn. It is for
+ * whoever writes the configuration, and for railmux-sim.
  *
  * 1. Which NICs are rails. Those with an ibverbs device if there are any, else those of the kernel's network, else all.
  *    A NIC with less than half the speed of the fastest is left out: it is there for management, and a collective is
  *    as slow as its slowest rail. A speed that nobody knows speaks against nothing. Rails are numbered as the NICs are.
- * 2. Each GPU sends over one rail. A rail gets at most its even share of the GPUs, rounded up. Within that nearness
+ * 2. Each GPU has one rail. A rail gets at most its even share of the GPUs, rounded up. Within that nearness
  *    decides: below the same PCI switch (the fewer links the better), below the same host bridge, on the same NUMA
  *    node, elsewhere; NICs and GPUs without locality are elsewhere to all. All pairs of one nearness are dealt with
  *    before those of the next; GPUs choose in the order of their numbers, and each takes the rail that has the fewest
@@ -237,6 +240,32 @@ int topology_rails_new(const struct topology *topology, struct topology_rails **
         *ret_rails = rails;
         rails = NULL;
         return 0;
+}
+
+bool topology_rails_in_turn(const struct topology_rails *rails, uint32_t order[TOPOLOGY_RAILS_MAX]) {
+        uint32_t place[TOPOLOGY_RAILS_MAX], n = rails->n_rails; /* of each rail */
+
+        if (n == 0 || rails->n_gpus == 0)
+                return false;
+        for (uint32_t i = 0; i < n; i++)
+                place[i] = order[i] = TOPOLOGY_NONE;
+        for (uint32_t i = 0; i < rails->n_gpus; i++) {
+                uint32_t rail = rails->map[i].rail;
+
+                if (place[rail] == TOPOLOGY_NONE && order[i % n] == TOPOLOGY_NONE) {
+                        place[rail] = i % n;
+                        order[i % n] = rail;
+                }
+                if (place[rail] != i % n)
+                        return false;
+        }
+        for (uint32_t rail = 0, at = 0; rail < n; rail++) {
+                while (at < n && order[at] != TOPOLOGY_NONE)
+                        at++;
+                if (place[rail] == TOPOLOGY_NONE)
+                        order[at] = rail;
+        }
+        return true;
 }
 
 uint32_t topology_rail_of(const struct topology_rails *rails, uint32_t gpu) {

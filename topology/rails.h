@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* Rails: NICs with the GPUs that send over them. See rails.c for the rule. */
+/* NICs that may be rails, with the GPUs that they are nearest to. See rails.c for the rule. */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "topology/topology.h"
@@ -20,7 +21,7 @@ struct topology_rails {
         struct topology_rail rails[TOPOLOGY_RAILS_MAX];
         struct {
                 uint32_t gpu;     /* position */
-                uint32_t rail;    /* the one that it sends over, TOPOLOGY_NONE without any */
+                uint32_t rail;    /* the one for it, TOPOLOGY_NONE without any */
         } map[TOPOLOGY_GPUS_MAX]; /* in the order of the GPUs' numbers */
 };
 
@@ -28,5 +29,8 @@ struct topology_rails {
 int topology_rails_new(const struct topology *topology, struct topology_rails **ret_rails);
 /* The rail of a GPU by its position; TOPOLOGY_NONE: none. */
 uint32_t topology_rail_of(const struct topology_rails *rails, uint32_t gpu);
+/* The order in which NICs have to become rails so that GPUs that take these in turn have the one that the map says.
+ * Fills order[n_rails], each once; false: there is no such order, or nothing to be put in order. */
+bool topology_rails_in_turn(const struct topology_rails *rails, uint32_t order[TOPOLOGY_RAILS_MAX]);
 /* Bandwidth of a NIC's ports, each way; 0: unknown. */
 uint64_t topology_nic_speed(const struct topology *topology, uint32_t nic);

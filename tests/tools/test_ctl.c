@@ -507,8 +507,9 @@ static void test_topology(void **state) {
         b.topology = second;
         assert_int_equal(RUN(f, replies, 2, "--control", f->path, "topology"), 0);
         assert_int_equal(f->request->body_case, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY);
-        assert_non_null(strstr(f->out, "192 CPUs, 2 NUMA nodes, 8 GPUs, 4 NICs, 4 rails\n"));
-        assert_non_null(strstr(f->out, "   3  nic3  ionic_3  enp98s0  numa1  50.0  6-7\n"));
+        assert_non_null(strstr(f->out, "192 CPUs, 2 NUMA nodes, 8 GPUs, 4 NICs, 4 of them to be rails\n"));
+        assert_non_null(strstr(f->out, "\nnic3  ionic_3  enp98s0  numa1  50.0  6-7\n"));
+        assert_non_null(strstr(f->out, "\nNo order of these NICs gives ranks on GPUs 0, 1, 2 and so on those "));
         assert_int_equal(RUN(f, replies, 2, "--control", f->path, "--json", "topology"), 0);
         document = checked_document(f, "topology");
         body = json_object_get(document, "topology");

@@ -313,16 +313,16 @@ static void test_topology(void **state) {
         answer.topology_length = strlen(answer.topology);
         assert_int_equal(graph_of_daemon(&answer, error), 0);
         assert_shown(show_topology, &answer, &options,
-                     "12 CPUs, 2 NUMA nodes, 2 GPUs, 2 NICs, 2 rails\n"
+                     "12 CPUs, 2 NUMA nodes, 2 GPUs, 2 NICs, 2 of them to be rails\n"
                      "\n"
                      "numa0  8 CPUs, 1 GiB\n"
                      "  switch0  0000:01:00.0, PCIe 4.0 x16 31.5 GB/s\n"
-                     "    gpu0  0000:02:00.0, AMD, 2 GiB, PCIe 4.0 x16 31.5 GB/s, rail 0\n"
-                     "    nic0  mlx5_0, 0000:03:00.0, Mellanox, eth0, pci, rail 0\n"
+                     "    gpu0  0000:02:00.0, AMD, 2 GiB, PCIe 4.0 x16 31.5 GB/s, nearest nic0\n"
+                     "    nic0  mlx5_0, 0000:03:00.0, Mellanox, eth0, pci\n"
                      "numa1  DRAM, 4 CPUs\n"
-                     "  gpu1  big, 0000:42:00.0, xgmi 36.0 GB/s, rail 1\n"
+                     "  gpu1  big, 0000:42:00.0, xgmi 36.0 GB/s, nearest nic1\n"
                      "elsewhere, or nobody knows where\n"
-                     "  nic1  rxe0, veth0, rail 1\n"
+                     "  nic1  rxe0, veth0\n"
                      "\n"
                      "LINKS        NUMBER  GB/s EACH  TOGETHER\n"
                      "numa              1          ?         ?\n"
@@ -333,9 +333,13 @@ static void test_topology(void **state) {
                      "port              1       50.0      50.0\n"
                      "port              1          ?         ?\n"
                      "\n"
-                     "RAIL  NIC   RDMA    NETDEV  NUMA   GB/s  GPUS\n"
-                     "   0  nic0  mlx5_0  eth0    numa0  50.0  0\n"
-                     "   1  nic1  rxe0    veth0   -         ?  1\n");
+                     "NIC   RDMA    NETDEV  NUMA   GB/s  NEAREST GPUS\n"
+                     "nic0  mlx5_0  eth0    numa0  50.0  0\n"
+                     "nic1  rxe0    veth0   -         ?  1\n"
+                     "\n"
+                     "Ranks of a node take the rails of peer.rails in turn, and nothing goes by this table.\n"
+                     "In this order ranks on GPUs 0, 1, 2 and so on have those that are nearest:\n"
+                     "  peer.rails: rail0=ADDRESS_OF_eth0,kind=verbs rail1=ADDRESS_OF_veth0,kind=verbs\n");
         json = json_topology(&answer);
         assert_int_equal(json_array_size(json_object_get(json, "nodes")), 8);
         assert_int_equal(json_array_size(json_object_get(json, "links")), 8);

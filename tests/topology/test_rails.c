@@ -61,6 +61,38 @@ static void test_fixtures(void **state) {
         }
 }
 
+/* In which order NICs have to be written; "": in none. */
+static void test_in_turn(void **state) {
+        static const struct {
+                const char *name, *order;
+        } cases[] = {
+                {"mi300x-8x8", "01234567"}, {"mi300x-8x4", ""}, /* neighbours share a NIC */
+                {"mi300x-8x0", ""},         {"h200-8x8", "01234567"}, {"soft-roce", "01"}, {"more-nics", "01452367"},
+        };
+        struct topology_rails crossed = {.n_rails = 3, .n_gpus = 6};
+        uint32_t order[TOPOLOGY_RAILS_MAX];
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct topology *t = fixture_load(cases[i].name);
+                struct topology_rails *rails = rails_of(t);
+                char text[TOPOLOGY_RAILS_MAX + 1] = "";
+
+                if (topology_rails_in_turn(rails, order))
+                        for (uint32_t r = 0; r < rails->n_rails; r++)
+                                text[r] = (char)('0' + order[r]);
+                assert_string_equal(text, cases[i].order);
+                free(rails);
+                topology_free(t);
+        }
+        for (uint32_t i = 0; i < crossed.n_gpus; i++)
+                crossed.map[i].rail = 2 - i % 3;
+        assert_true(topology_rails_in_turn(&crossed, order));
+        assert_true(order[0] == 2 && order[1] == 1 && order[2] == 0);
+        crossed.map[5].rail = 1;
+        assert_false(topology_rails_in_turn(&crossed, order));
+}
+
 static uint32_t add(struct topology *t, uint32_t kind, uint32_t index, uint32_t numa, const char *rdma) {
         struct topology_node node = {.kind = kind, .index = index, .numa = numa};
         uint32_t position;
@@ -222,8 +254,8 @@ static void test_many(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_fixtures), cmocka_unit_test(test_uneven), cmocka_unit_test(test_near),
-                cmocka_unit_test(test_choice),   cmocka_unit_test(test_many),
+                cmocka_unit_test(test_fixtures), cmocka_unit_test(test_in_turn), cmocka_unit_test(test_uneven),
+                cmocka_unit_test(test_near),     cmocka_unit_test(test_choice),  cmocka_unit_test(test_many),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

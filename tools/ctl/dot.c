@@ -57,9 +57,8 @@ static void dot_node(const struct answer *answer, uint32_t position, FILE *out) 
         dot_line(node->netdev, out);
         if (node->memory_bytes)
                 fprintf(out, "\\n%s", format_size(node->memory_bytes, size, sizeof(size)));
-        for (uint32_t i = 0; i < answer->rails->n_rails; i++)
-                if (rail == i || answer->rails->rails[i].nic == position)
-                        fprintf(out, "\\nrail %u", i);
+        if (rail != TOPOLOGY_NONE)
+                fprintf(out, "\\nnearest nic%u", answer->graph->nodes[answer->rails->rails[rail].nic].index);
         fputs("\"];\n", out);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A graph as a tree: below each NUMA node what hangs on it, then what hangs on nothing; then links by kind, then rails.
+ * A graph as a tree: below each NUMA node what hangs on it, then what hangs on nothing; then links by kind, then NICs
+ * that may be rails.
  * Graphs from files may have loops and long chains, so everything is shown once and depth is bounded.
  */
 #include "tools/ctl/json.h"
@@ -73,10 +74,7 @@ static void show_node(struct tree *tree, uint32_t position, const struct topolog
         if (link)
                 show_speed(tree, link);
         if (rail != TOPOLOGY_NONE)
-                fprintf(tree->out, ", rail %u", rail);
-        for (uint32_t i = 0; i < tree->rails->n_rails; i++)
-                if (tree->rails->rails[i].nic == position)
-                        fprintf(tree->out, ", rail %u", i);
+                fprintf(tree->out, ", nearest %s", node_id(tree->graph, tree->rails->rails[rail].nic, id));
         fputc('\n', tree->out);
 }
 
@@ -201,7 +199,7 @@ static const char *list_gpus(const struct topology *graph, const struct topology
 }
 
 static int show_graph_rails(const struct topology *graph, const struct topology_rails *rails, FILE *out) {
-        static const char *const headers[] = {">RAIL", "NIC", "RDMA", "NETDEV", "NUMA", ">GB/s", "GPUS", NULL};
+        static const char *const headers[] = {"NIC", "RDMA", "NETDEV", "NUMA", ">GB/s", "NEAREST GPUS", NULL};
         char id[ID_MAX], list[LIST_MAX];
         struct table table;
         int r;
@@ -211,7 +209,6 @@ static int show_graph_rails(const struct topology *graph, const struct topology_
                 const struct topology_rail *rail = &rails->rails[i];
                 const struct topology_node *nic = &graph->nodes[rail->nic];
 
-                table_cell(&table, "%u", i);
                 table_cell(&table, "%s", node_id(graph, rail->nic, id));
                 table_cell(&table, "%s", nic->rdma);
                 table_cell(&table, "%s", nic->netdev);
@@ -227,6 +224,29 @@ static int show_graph_rails(const struct topology *graph, const struct topology_
         return r;
 }
 
+/* What to write into the configuration, but for addresses, which a graph does not have. */
+static void show_order(const struct topology *graph, const struct topology_rails *rails, FILE *out) {
+        uint32_t order[TOPOLOGY_RAILS_MAX];
+        char id[ID_MAX];
+
+        if (rails->n_gpus == 0)
+                return;
+        fputs("\nRanks of a node take the rails of peer.rails in turn, and nothing goes by this table.\n", out);
+        if (!topology_rails_in_turn(rails, order)) {
+                fputs("No order of these NICs gives ranks on GPUs 0, 1, 2 and so on those that are nearest.\n", out);
+                return;
+        }
+        fputs("In this order ranks on GPUs 0, 1, 2 and so on have those that are nearest:\n  peer.rails:", out);
+        for (uint32_t i = 0; i < rails->n_rails; i++) {
+                const struct topology_node *nic = &graph->nodes[rails->rails[order[i]].nic];
+
+                fprintf(out, " rail%u=ADDRESS_OF_%s%s", i,
+                        *nic->netdev ? nic->netdev : node_id(graph, rails->rails[order[i]].nic, id),
+                        *nic->rdma ? ",kind=verbs" : "");
+        }
+        fputc('\n', out);
+}
+
 int show_topology(const struct answer *answer, const struct show_options *options, FILE *out) {
         const struct topology *graph = answer->graph;
         _cleanup_free_ bool *shown = NULL;
@@ -240,7 +260,7 @@ int show_topology(const struct answer *answer, const struct show_options *option
         if (!shown)
                 return -ENOMEM;
         tree.shown = shown;
-        fprintf(out, "%u CPUs, %u NUMA nodes, %u GPUs, %u NICs, %u rails\n\n", graph->n_cpus,
+        fprintf(out, "%u CPUs, %u NUMA nodes, %u GPUs, %u NICs, %u of them to be rails\n\n", graph->n_cpus,
                 topology_count(graph, TOPOLOGY_NUMA), topology_count(graph, TOPOLOGY_GPU),
                 topology_count(graph, TOPOLOGY_NIC), answer->rails->n_rails);
         show_tree(&tree);
@@ -251,6 +271,7 @@ int show_topology(const struct answer *answer, const struct show_options *option
         if (!r && answer->rails->n_rails > 0) {
                 fputc('\n', out);
                 r = show_graph_rails(graph, answer->rails, out);
+                show_order(graph, answer->rails, out);
         }
         return r;
 }
