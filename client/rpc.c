@@ -19,6 +19,9 @@
  * younger, or given up with it. Some are kept until they are answered, for the next daemon: the one that has read them
  * may die before it has done what they say.
  *
+ * Room may also be missing in the kernel's memory. That says nothing of the connection, and poll(2) may find room in
+ * the socket at the same time, so what is unsent is tried again after a while.
+ *
  * A call may be given up from another thread. If its thread is in poll(2), an eventfd brings it back: a semaphore, from
  * which each thread that was called takes one. Others that poll see it readable as well, and look again until it is.
  *
@@ -45,6 +48,8 @@
 #include "railmux/railmux.h"
 #include "util/cleanup.h"
 #include "util/clock.h"
+
+#define MEMORY_WAIT_MS 5 /* until what the kernel had no memory for is sent again */
 
 int rpc_init(struct rpc *rpc, int fd) {
         int r;
@@ -121,6 +126,14 @@ static bool rpc_has_unsent_posts(const struct rpc *rpc) {
         return false;
 }
 
+/* FRAME_E_AGAIN also if the kernel has no memory for it just now. */
+static int rpc_send(struct rpc *rpc, const Railmux__Session__Message *message, const int *fds, unsigned int n_fds) {
+        int r = frame_send(rpc->fd, &message->base, fds, n_fds);
+
+        rpc->no_memory = r == -ENOMEM || r == -ENOBUFS;
+        return rpc->no_memory ? FRAME_E_AGAIN : r;
+}
+
 /* False: there is no room for the next one. */
 static bool rpc_flush_posts(struct rpc *rpc) {
         struct rpc_post *post, *next;
@@ -128,7 +141,7 @@ static bool rpc_flush_posts(struct rpc *rpc) {
         DL_FOREACH_SAFE(rpc->posts, post, next) {
                 if (post->sent)
                         continue;
-                if (frame_send(rpc->fd, &post->message->base, NULL, 0) == FRAME_E_AGAIN)
+                if (rpc_send(rpc, post->message, NULL, 0) == FRAME_E_AGAIN)
                         return false;
                 post->sent = true; /* if the connection is closed, whoever reads finds out */
                 if (!post->sure)
@@ -146,7 +159,7 @@ static void rpc_flush(struct rpc *rpc) {
         DL_FOREACH(rpc->calls, call) {
                 if (call->sent || call->done)
                         continue;
-                r = frame_send(rpc->fd, &call->message->base, call->send_fds, call->n_send_fds);
+                r = rpc_send(rpc, call->message, call->send_fds, call->n_send_fds);
                 if (r == FRAME_OK) {
                         call->sent = call->ever_sent = true;
                         pthread_cond_signal(&call->changed);
@@ -367,15 +380,19 @@ static void call_sleep(struct rpc *rpc, struct rpc_call *call, uint64_t deadline
 static void call_poll(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
         struct pollfd p[] = {{.fd = rpc->fd, .events = POLLIN}, {.fd = rpc->wake_fd, .events = POLLIN}};
         bool reader = !rpc->polling;
+        int ms = remaining_ms(deadline_ns);
         uint64_t one;
 
-        if (rpc_has_unsent(rpc))
-                p[0].events = reader ? POLLIN | POLLOUT : POLLOUT;
+        if (rpc_has_unsent(rpc)) {
+                p[0].events = (short)((reader ? POLLIN : 0) | (rpc->no_memory ? 0 : POLLOUT));
+                if (rpc->no_memory && (ms < 0 || ms > MEMORY_WAIT_MS))
+                        ms = MEMORY_WAIT_MS;
+        }
         if (reader)
                 rpc->polling = true;
         call->polling = true;
         pthread_mutex_unlock(&rpc->mutex);
-        (void)poll(p, 2, remaining_ms(deadline_ns)); /* whatever woke us, the next step is to look */
+        (void)poll(p, 2, ms); /* whatever woke us, the next step is to look */
         pthread_mutex_lock(&rpc->mutex);
         call->polling = false;
         if (call->called)
@@ -477,7 +494,7 @@ static void rpc_post(struct rpc *rpc, Railmux__Session__Message *message, bool s
         message->id = rpc->next_id++;
         if (rpc_lost(rpc))
                 return;
-        sent = !rpc_has_unsent_posts(rpc) && frame_send(rpc->fd, &message->base, NULL, 0) != FRAME_E_AGAIN;
+        sent = !rpc_has_unsent_posts(rpc) && rpc_send(rpc, message, NULL, 0) != FRAME_E_AGAIN;
         if (sent && !sure)
                 return;
         post = calloc(1, sizeof(*post));

@@ -105,6 +105,7 @@ struct rpc {
         struct rpc_call *calls; /* unanswered, oldest first */
         struct rpc_post *posts; /* those that are unsent go before any call; oldest first */
         bool polling;           /* some thread sleeps in poll(2) and will read for all */
+        bool no_memory;         /* the kernel had none for what was sent last */
         bool initialised;
         _Atomic uint64_t lost_ns; /* when end of file, or a broken stream, was seen; 0: not */
         /* Both run in the reading thread under mutex. A stray is an answer that nobody waits for (any more). */
