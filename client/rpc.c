@@ -24,6 +24,7 @@
  *
  * A call may be given up from another thread. If its thread is in poll(2), an eventfd brings it back: a semaphore, from
  * which each thread that was called takes one. Others that poll see it readable as well, and look again until it is.
+ * One is called, too, when a post finds no room, as it may have slept before there was anything to send.
  *
  * railmuxd may die and be replaced while the socket stays open, held by the service manager. Calls simply wait then.
  * The successor says RESUMED, and all unanswered calls are sent again under their ids; they are idempotent by their own
@@ -377,6 +378,16 @@ static void call_sleep(struct rpc *rpc, struct rpc_call *call, uint64_t deadline
                 pthread_cond_timedwait(&call->changed, &rpc->mutex, &until);
 }
 
+/* Brings the call's thread back from poll(2). */
+static void call_wake(struct rpc *rpc, struct rpc_call *call) {
+        static const uint64_t one = 1;
+
+        if (!call->polling || call->called)
+                return;
+        call->called = true;
+        (void)!write(rpc->wake_fd, &one, sizeof(one));
+}
+
 static void call_poll(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
         struct pollfd p[] = {{.fd = rpc->fd, .events = POLLIN}, {.fd = rpc->wake_fd, .events = POLLIN}};
         bool reader = !rpc->polling;
@@ -397,6 +408,7 @@ static void call_poll(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_
         call->polling = false;
         if (call->called)
                 (void)!read(rpc->wake_fd, &one, sizeof(one));
+        call->called = false;
         if (reader)
                 rpc->polling = false;
         if (!rpc->polling)
@@ -459,7 +471,6 @@ int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
 }
 
 void rpc_cancel(struct rpc *rpc, struct rpc_call *call) {
-        static const uint64_t one = 1;
         bool listed;
 
         pthread_mutex_lock(&rpc->mutex);
@@ -467,9 +478,7 @@ void rpc_cancel(struct rpc *rpc, struct rpc_call *call) {
         listed = call->next != NULL || call->prev != NULL;
         if (!call->cancelled && listed && !call->done) {
                 call_end(call, RPC_E_CANCELLED);
-                call->called = call->polling;
-                if (call->called)
-                        (void)!write(rpc->wake_fd, &one, sizeof(one));
+                call_wake(rpc, call);
         }
         call->cancelled = true;
         pthread_mutex_unlock(&rpc->mutex);
@@ -485,6 +494,15 @@ static Railmux__Session__Message *message_copy(const Railmux__Session__Message *
                 copy = railmux__session__message__unpack(NULL, railmux__session__message__pack(message, bytes), bytes);
         free(bytes);
         return copy;
+}
+
+/* Has some thread that polls look what there is to do. */
+static void rpc_wake_polling(struct rpc *rpc) {
+        struct rpc_call *call;
+
+        DL_SEARCH_SCALAR(rpc->calls, call, polling, true);
+        if (call)
+                call_wake(rpc, call);
 }
 
 static void rpc_post(struct rpc *rpc, Railmux__Session__Message *message, bool sure) {
@@ -504,6 +522,8 @@ static void rpc_post(struct rpc *rpc, Railmux__Session__Message *message, bool s
                 post->sure = sure;
                 post->sent = sent;
                 DL_APPEND(rpc->posts, post);
+                if (!sent)
+                        rpc_wake_polling(rpc);
         } else { /* then only the end of the session takes back what this would have */
                 free(post);
         }

@@ -123,8 +123,9 @@ void rpc_deinit(struct rpc *rpc);
 int rpc_call(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns);
 /* Ends a call that waits in another thread, or that it is about to make, with RPC_E_CANCELLED. Never blocks. */
 void rpc_cancel(struct rpc *rpc, struct rpc_call *call);
-/* Sends without waiting: for tidying up what nobody waits for. If the socket has no room, a copy goes as soon as some
- * thread calls, waits or looks and finds room; before all that is called later. Caller holds mutex. */
+/* Sends without waiting: for tidying up what nobody waits for. If the socket has no room, a copy goes as soon as there
+ * is some if a thread waits for an answer, or when one calls, waits or looks; before all that is called later. Caller
+ * holds mutex. */
 void rpc_post_locked(struct rpc *rpc, Railmux__Session__Message *message);
 /* The same, but kept until it is answered: a daemon that takes over gets it again. For messages that may be said twice
  * whatever was called since. Caller holds mutex. */

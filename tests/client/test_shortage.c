@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Sending to a daemon while the kernel has no memory for it: sendmsg(2) is wrapped, and fails as told. */
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -94,11 +95,69 @@ static void test_post(void **state) {
         rmx_cancel_free(options.cancel);
 }
 
+struct joiner {
+        pthread_t thread;
+        struct rmx_session *session;
+        struct rmx_id id;
+        struct rmx_cancel *cancel;
+        int result;
+};
+
+static void *join_main(void *userdata) {
+        struct joiner *j = userdata;
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0, .cancel = j->cancel};
+        struct rmx_comm *comm = NULL;
+
+        j->result = rmx_comm_create(j->session, &j->id, 2, 0, &options, &comm);
+        return NULL;
+}
+
+static bool is_polling(struct rmx_session *session) {
+        bool polling;
+
+        pthread_mutex_lock(&session->rpc.mutex);
+        polling = session->rpc.polling;
+        pthread_mutex_unlock(&session->rpc.mutex);
+        return polling;
+}
+
+/* The only thread that is in the library sleeps since before there was anything to send; nobody else comes. */
+static void test_post_beside_sleeper(void **state) {
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
+        struct rmx_comm *comm = NULL;
+        struct joiner j = {.result = -1};
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        crew.fake.cancels = true;
+        j.session = crew.session;
+        assert_int_equal(rmx_cancel_new(&j.cancel), RMX_OK);
+        assert_int_equal(rmx_cancel_new(&options.cancel), RMX_OK);
+        rmx_cancel_set(options.cancel);
+        assert_int_equal(rmx_get_id(crew.session, &j.id), RMX_OK);
+        assert_int_equal(rmx_get_id(crew.session, &crew.id), RMX_OK);
+        must(!pthread_create(&j.thread, NULL, join_main, &j));
+        fake_wait_calls(&crew.fake, BODY(COMM_CREATE), 2);
+        while (!is_polling(crew.session))
+                sched_yield();
+        run_short(&crew, ENOBUFS, 2);
+        assert_int_equal(rmx_comm_create(crew.session, &crew.id, 2, 0, &options, &comm), RMX_E_ABORTED);
+        fake_wait_calls(&crew.fake, BODY(COMM_ABORT), 1);
+        rmx_cancel_set(j.cancel);
+        pthread_join(j.thread, NULL);
+        assert_int_equal(j.result, RMX_E_ABORTED);
+        rmx_cancel_free(j.cancel);
+        rmx_cancel_free(options.cancel);
+        crew_stop(&crew);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_call),
                 cmocka_unit_test(test_deadline),
                 cmocka_unit_test(test_post),
+                cmocka_unit_test(test_post_beside_sleeper),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
