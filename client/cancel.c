@@ -5,9 +5,14 @@
  * before it is made; rpc_cancel() takes one that is not listed yet, and one that is over.
  *
  * Locks: a cancel's mutex before that of an rpc.
+ *
+ * In a child of fork() it is a copy that concerns nobody: the threads that wait are the parent's, and so is the eventfd
+ * that would call them. There everything is as if it were not given at all, and nothing is locked, as a mutex may have
+ * been copied locked.
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "client/cancel.h"
@@ -15,10 +20,16 @@
 #include "railmux/railmux.h"
 
 struct rmx_cancel {
+        pid_t pid; /* whose it is */
         pthread_mutex_t mutex;
         struct cancel_entry *entries; /* under mutex */
         bool set;                     /* under mutex */
 };
+
+/* NULL if there is none here. */
+static struct rmx_cancel *cancel_here(const struct rmx_cancel *cancel) {
+        return cancel && cancel->pid == getpid() ? (struct rmx_cancel *)cancel : NULL; /* not const, for its mutex */
+}
 
 int rmx_cancel_new(struct rmx_cancel **ret_cancel) {
         struct rmx_cancel *cancel;
@@ -30,6 +41,7 @@ int rmx_cancel_new(struct rmx_cancel **ret_cancel) {
                 free(cancel);
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", __func__);
         }
+        cancel->pid = getpid();
         *ret_cancel = cancel;
         return RMX_OK;
 }
@@ -37,6 +49,7 @@ int rmx_cancel_new(struct rmx_cancel **ret_cancel) {
 void rmx_cancel_set(struct rmx_cancel *cancel) {
         struct cancel_entry *entry;
 
+        cancel = cancel_here(cancel);
         if (!cancel)
                 return;
         pthread_mutex_lock(&cancel->mutex);
@@ -47,9 +60,8 @@ void rmx_cancel_set(struct rmx_cancel *cancel) {
 }
 
 void rmx_cancel_free(struct rmx_cancel *cancel) {
-        if (!cancel)
-                return;
-        pthread_mutex_destroy(&cancel->mutex);
+        if (cancel_here(cancel))
+                pthread_mutex_destroy(&cancel->mutex);
         free(cancel);
 }
 
@@ -57,6 +69,7 @@ bool cancel_enter(struct rmx_cancel *cancel, struct cancel_entry *entry, struct 
         bool set;
 
         *entry = (struct cancel_entry){.rpc = rpc, .call = call};
+        cancel = cancel_here(cancel);
         if (!cancel)
                 return true;
         pthread_mutex_lock(&cancel->mutex);
@@ -68,18 +81,19 @@ bool cancel_enter(struct rmx_cancel *cancel, struct cancel_entry *entry, struct 
 }
 
 bool cancel_is_set(const struct rmx_cancel *cancel) {
-        struct rmx_cancel *locked = (struct rmx_cancel *)cancel; /* for its mutex */
+        struct rmx_cancel *locked = cancel_here(cancel);
         bool set;
 
-        if (!cancel)
+        if (!locked)
                 return false;
         pthread_mutex_lock(&locked->mutex);
-        set = cancel->set;
+        set = locked->set;
         pthread_mutex_unlock(&locked->mutex);
         return set;
 }
 
 void cancel_exit(struct rmx_cancel *cancel, struct cancel_entry *entry) {
+        cancel = cancel_here(cancel);
         if (!cancel)
                 return;
         pthread_mutex_lock(&cancel->mutex);

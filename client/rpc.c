@@ -24,7 +24,8 @@
  *
  * A call may be given up from another thread. If its thread is in poll(2), an eventfd brings it back: a semaphore, from
  * which each thread that was called takes one. Others that poll see it readable as well, and look again until it is.
- * One is called, too, when a post finds no room, as it may have slept before there was anything to send.
+ * One is called, too, when a post finds no room, as it may have slept before there was anything to send. What nobody
+ * was called with is taken out by whoever sees it, or all that poll would look again for ever.
  *
  * railmuxd may die and be replaced while the socket stays open, held by the service manager. Calls simply wait then.
  * The successor says RESUMED, and all unanswered calls are sent again under their ids; they are idempotent by their own
@@ -388,6 +389,13 @@ static void call_wake(struct rpc *rpc, struct rpc_call *call) {
         (void)!write(rpc->wake_fd, &one, sizeof(one));
 }
 
+static bool rpc_has_called(const struct rpc *rpc) {
+        const struct rpc_call *call;
+
+        DL_SEARCH_SCALAR(rpc->calls, call, called, true);
+        return call != NULL;
+}
+
 static void call_poll(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_ns) {
         struct pollfd p[] = {{.fd = rpc->fd, .events = POLLIN}, {.fd = rpc->wake_fd, .events = POLLIN}};
         bool reader = !rpc->polling;
@@ -406,7 +414,7 @@ static void call_poll(struct rpc *rpc, struct rpc_call *call, uint64_t deadline_
         (void)poll(p, 2, ms); /* whatever woke us, the next step is to look */
         pthread_mutex_lock(&rpc->mutex);
         call->polling = false;
-        if (call->called)
+        if (call->called || (p[1].revents && !rpc_has_called(rpc)))
                 (void)!read(rpc->wake_fd, &one, sizeof(one));
         call->called = false;
         if (reader)

@@ -16,7 +16,8 @@
  *           process may hold several ranks of one communicator (one thread each, or _start/rmx_wait from one thread).
  *           rmx_session_close, rmx_comm_destroy and rmx_mem_free must not run while another thread uses that object.
  * Fork.     A session does not survive fork(): the child opens its own. In the child every call on the parent's session
- *           or below it is RMX_E_INVALID, and rmx_session_close only drops the child's copy.
+ *           or below it is RMX_E_INVALID, and rmx_session_close only drops the child's copy. So does rmx_cancel_free,
+ *           and rmx_cancel_set on a parent's object does nothing.
  * Sizes.    Counts are in elements, sizes in bytes. Zero counts are valid and still synchronise nothing but the order
  *           of requests.
  * Memory.   Memory from rmx_mem_alloc is shared with the executor and used in place (zero-copy). Any other host

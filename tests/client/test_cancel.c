@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Joins that are given up, from another thread or by their time, and aborts that nobody answers. */
+#include <poll.h>
 #include <sched.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "client/session.h"
 #include "proto/session.pb-c.h"
@@ -251,6 +254,60 @@ static void test_first_options(void **state) {
         crew_stop(&crew);
 }
 
+static bool calls(struct rmx_session *session) {
+        struct pollfd p = {.fd = session->rpc.wake_fd, .events = POLLIN};
+
+        return poll(&p, 1, 0) != 0;
+}
+
+/* A child has a copy, with which it reaches nobody. */
+static void test_child(void **state) {
+        struct joiner j;
+        struct crew crew;
+        pid_t child;
+        int status;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        crew.fake.cancels = true;
+        join_start(&j, &crew.fake, crew.session, NULL);
+        for (bool polling = false; !polling; sched_yield()) {
+                pthread_mutex_lock(&crew.session->rpc.mutex);
+                polling = crew.session->rpc.polling;
+                pthread_mutex_unlock(&crew.session->rpc.mutex);
+        }
+        child = fork();
+        assert_true(child >= 0);
+        if (!child) {
+                rmx_cancel_set(j.cancel);
+                rmx_cancel_free(j.cancel);
+                _exit(calls(crew.session)); /* which the joining thread would see as well */
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        rmx_cancel_set(j.cancel);
+        join_end(&j, RMX_E_ABORTED);
+        crew_stop(&crew);
+}
+
+/* Threads that poll do not look again for ever for what none of them was called with. */
+static void test_called_for_nobody(void **state) {
+        const uint64_t two = 2;
+        struct joiner j;
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        crew.fake.cancels = true;
+        join_start(&j, &crew.fake, crew.session, NULL);
+        assert_int_equal(write(crew.session->rpc.wake_fd, &two, sizeof(two)), sizeof(two));
+        while (calls(crew.session))
+                sched_yield();
+        rmx_cancel_set(j.cancel);
+        join_end(&j, RMX_E_ABORTED);
+        crew_stop(&crew);
+}
+
 /* ---- aborts ------------------------------------------------------------------------------------------------------ */
 static int abort_or_wait(struct crew *crew, uint32_t rank) {
         int r;
@@ -403,6 +460,8 @@ int main(void) {
                 cmocka_unit_test(test_old_daemon),
                 cmocka_unit_test(test_split),
                 cmocka_unit_test(test_first_options),
+                cmocka_unit_test(test_child),
+                cmocka_unit_test(test_called_for_nobody),
                 cmocka_unit_test(test_abort_unanswered),
                 cmocka_unit_test(test_abort_unasked),
                 cmocka_unit_test(test_full_socket),
