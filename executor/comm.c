@@ -226,6 +226,11 @@ struct comm *comm_detach(struct comm *comm) {
                 plans_put(&comm->executor->plans, comm->plans[i]);
         executor_unlist_comm(comm->executor, comm);
         HASH_DEL(comm->executor->comms, comm);
+        LL_PREPEND(comm->executor->gone_comms, comm);
+        return NULL;
+}
+
+static void comm_free(struct comm *comm) {
         if (comm->gpu)
                 comm->executor->ops->comm_free(comm->gpu);
         comm_nodes_detach(comm);
@@ -234,7 +239,15 @@ struct comm *comm_detach(struct comm *comm) {
         free(comm->ops);
         pthread_mutex_destroy(&comm->mutex);
         free(comm);
-        return NULL;
+}
+
+void comms_tidy(struct executor *executor) {
+        struct comm *comm, *next;
+
+        LL_FOREACH_SAFE(executor->gone_comms, comm, next) {
+                LL_DELETE(executor->gone_comms, comm);
+                comm_free(comm);
+        }
 }
 
 /* ---- answering (mutex held) ---------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ struct comm {
                 uint32_t ring_sequence;
         } wakes[PLAN_RANKS_MAX];
 
+        struct comm *next; /* executor->gone_comms */
         UT_hash_handle hh;
         struct comm_rank ranks[];
 };
@@ -144,7 +145,9 @@ enum { COMM_OK = 0, COMM_E_PLAN = 1, COMM_E_INVALID = 2 };
 int comm_attach(struct executor *executor, const struct comm_parameters *parameters, const struct comm_member *members,
                 int marks_fd, struct comm **ret_comm, uint32_t *ret_lost, char *error, size_t error_size);
 struct comm *comm_find(struct executor *executor, uint64_t id);
+/* Write lock. Nobody finds it any more; what it holds is given back by executor_tidy. NULL is fine; returns NULL. */
 struct comm *comm_detach(struct comm *comm);
+void comms_tidy(struct executor *executor); /* part of executor_tidy */
 
 /* Write lock. Ends the comm for all: every outstanding and later request gets the status. Answers at once, since no
  * worker runs. The first error stays. */

@@ -187,5 +187,6 @@ void dispatch_call(struct executor *executor, const Railmux__Executor__Message *
                 break;
         }
         pthread_rwlock_unlock(&executor->tables);
+        executor_tidy(executor);
         worker_pool_kick(executor->workers); /* what exists has changed: nobody sleeps on an old view */
 }

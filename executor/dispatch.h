@@ -16,7 +16,8 @@ struct dispatch_result {
         char message[256];
 };
 
-/* Carries one call out under the write lock, with all that prepare_call() could have made beforehand. fds are taken
+/* Carries one call out under the write lock, with all that prepare_call() could have made beforehand, and afterwards,
+ * without it, unmaps what is gone: the answer may say that it is. fds are taken
  * over where they are needed and set to -1. */
 void dispatch_call(struct executor *executor, const Railmux__Executor__Message *message, int *fds, unsigned int n_fds,
                    struct dispatch_result *ret_result);

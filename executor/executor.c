@@ -52,6 +52,7 @@ void executor_deinit(struct executor *executor) {
         HASH_ITER(hh, executor->sessions, session, next_session) {
                 session_detach(session);
         }
+        executor_tidy(executor);
         executor->workers = worker_pool_free(executor->workers); /* after the bells, which are watched by it */
         free(executor->bells);
         free(executor->comm_list);
@@ -62,6 +63,11 @@ void executor_deinit(struct executor *executor) {
         if (executor->attention_fd >= 0)
                 close(executor->attention_fd);
         pthread_rwlock_destroy(&executor->tables);
+}
+
+void executor_tidy(struct executor *executor) {
+        session_buffers_tidy(executor);
+        comms_tidy(executor);
 }
 
 void executor_attention(struct executor *executor) {

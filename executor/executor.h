@@ -48,7 +48,10 @@ struct executor {
         int attention_fd; /* eventfd: a comm failed, a retired buffer is free or a plan has been verified; the control
                              thread looks and tells */
 
-        struct buffer *retired; /* utlist: retired while in use; control thread */
+        /* the control thread's */
+        struct buffer *retired;      /* utlist: retired while in use */
+        struct buffer *gone_buffers; /* utlist: in no table any more, to be unmapped without the lock */
+        struct comm *gone_comms;     /* utlist: the same */
 
         /* tables, guarded by the lock */
         pthread_rwlock_t tables;
@@ -69,6 +72,8 @@ int executor_init(struct executor *executor, const struct gpu_ops *ops, uint32_t
                   uint64_t stall_ns);
 void executor_deinit(struct executor *executor);
 
+/* Control thread, without the lock: unmaps and frees what has gone out of the tables, which may take long. */
+void executor_tidy(struct executor *executor);
 /* Any thread: asks the control thread to look for comms that failed and buffers that are free. */
 void executor_attention(struct executor *executor);
 /* Flat lists, write lock held. 0 or -ENOMEM. */

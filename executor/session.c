@@ -8,6 +8,10 @@
  * which may take long, and tells railmuxd. Only the control thread touches the list, and buffer_unuse looks at nothing
  * of the buffer after its decrement, so no lock is needed. What a session leaves behind is unmapped before its
  * detaching is answered: with its ranks all its requests have ended.
+ *
+ * Unmapping takes some 10 ms a GiB, and for that time workers would serve nobody if it were done under the write lock.
+ * So there a buffer only goes to another list, of those that are gone, and the control thread empties it when it has
+ * given the lock back, before it answers (executor_tidy).
  */
 #include "executor/session.h"
 
@@ -58,9 +62,18 @@ static bool buffer_unused(const struct buffer *buffer) {
         return !atomic_load_explicit(&buffer->users, memory_order_acquire);
 }
 
-static void buffer_unlist(struct buffer *buffer) {
-        DL_DELETE(buffer->executor->retired, buffer);
-        buffer_free(buffer);
+/* Write lock. */
+static void buffer_gone(struct buffer *buffer) {
+        DL_APPEND(buffer->executor->gone_buffers, buffer);
+}
+
+void session_buffers_tidy(struct executor *executor) {
+        struct buffer *buffer, *next;
+
+        DL_FOREACH_SAFE(executor->gone_buffers, buffer, next) {
+                DL_DELETE(executor->gone_buffers, buffer);
+                buffer_free(buffer);
+        }
 }
 
 struct session *session_detach(struct session *session) {
@@ -83,8 +96,10 @@ struct session *session_detach(struct session *session) {
                 if (buffer->session != session->id)
                         continue;
                 buffer->tell = false; /* railmuxd has forgotten it with the session */
-                if (buffer_unused(buffer))
-                        buffer_unlist(buffer);
+                if (buffer_unused(buffer)) {
+                        DL_DELETE(session->executor->retired, buffer);
+                        buffer_gone(buffer);
+                }
         }
         HASH_DEL(session->executor->sessions, session);
         free(session);
@@ -135,7 +150,7 @@ bool session_buffer_retire(struct session *session, uint32_t id, bool tell) {
         if (buffer) {
                 HASH_DEL(session->buffers, buffer);
                 if (buffer_unused(buffer)) {
-                        buffer_free(buffer);
+                        buffer_gone(buffer);
                         return false;
                 }
                 buffer->retired = true;
@@ -160,7 +175,8 @@ bool session_buffer_released(struct executor *executor, uint64_t *ret_session, u
         *ret_session = buffer->session;
         *ret_id = buffer->id;
         *ret_tell = buffer->tell;
-        buffer_unlist(buffer);
+        DL_DELETE(executor->retired, buffer);
+        buffer_free(buffer);
         /* A railmuxd that died, or did not wait for the first, may have given the number out again. */
         other = *ret_tell ? retired_find(executor, *ret_session, *ret_id) : NULL;
         if (other) {

@@ -236,6 +236,7 @@ static bool retire(struct fixture *f, uint64_t session, bool tell) {
         pthread_rwlock_wrlock(&f->executor.tables);
         in_use = session_buffer_retire(session_find(&f->executor, session), FIXTURE_BUFFER, tell);
         pthread_rwlock_unlock(&f->executor.tables);
+        executor_tidy(&f->executor);
         return in_use;
 }
 
@@ -356,6 +357,7 @@ static void retire_and_die(void **state) {
         pthread_rwlock_wrlock(&f->executor.tables);
         session_detach(session_find(&f->executor, 1));
         pthread_rwlock_unlock(&f->executor.tables);
+        executor_tidy(&f->executor);
         assert_int_equal(mappings(f, 0), 1);
         assert_false(session_buffer_released(&f->executor, &session, &id, &tell));
 }
