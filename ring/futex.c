@@ -6,13 +6,16 @@
  * kernel has to find the sleeper by file and offset. FUTEX_WAIT only reads the word, and the kernel takes a read-only
  * mapping of a descriptor that was opened read-only; that is all a client has of the executor's area.
  *
+ * The waker is an executor's worker that serves everybody, and who sleeps is the client's business: it could have any
+ * number of threads sleep on one word. So a wake-up is for a bounded number of them. One request has one thread that
+ * waits for it, as a rule; of more than the bound the others find out when they look by themselves.
+ *
  * The word is the sequence half of a completion word. A futex is 32 bits wide; the sequence is the half that is sure to
  * change when the slot's request completes.
  */
 #include "ring/futex.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -62,5 +65,5 @@ bool ring_futex_wait(const _Atomic uint64_t *word, uint32_t expected, int64_t de
 }
 
 void ring_futex_wake(const _Atomic uint64_t *word) {
-        syscall(SYS_futex, futex_low_half(word), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        syscall(SYS_futex, futex_low_half(word), FUTEX_WAKE, RING_FUTEX_WAKES, NULL, NULL, 0);
 }

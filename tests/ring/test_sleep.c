@@ -2,17 +2,21 @@
 /* Sleeping and waking with the real kernel: futex on a read-only mapping, edge-triggered eventfds that nobody reads. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "areas.h"
+#include "ring/futex.h"
 #include "tests/cmocka_all.h"
 
 #define LONG_NS INT64_C(30000000000) /* a test that needs it has failed */
@@ -169,6 +173,23 @@ static void test_same_slot(void **state) {
         ring_consumer_complete(&consumer, sequence, 3);
         waiter_end(&patient, RING_OK, 3);
         assert_int_equal(*areas_waiting(&areas, sequence), 0);
+}
+
+/* However many sleep on one word, the executor wakes some and goes on. */
+static void test_crowd(void **state) {
+        enum { CROWD = RING_FUTEX_WAKES + 9 };
+        uint32_t sequence = request_begin();
+        struct waiter w[CROWD];
+        long n;
+
+        (void)state;
+        for (int i = 0; i < CROWD; i++)
+                waiter_start(&w[i], sequence, LONG_NS, true);
+        ring_consumer_complete(&consumer, sequence, 4);
+        n = syscall(SYS_futex, areas_completion(&areas, sequence), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        assert_int_equal(n, CROWD - RING_FUTEX_WAKES); /* those that it left */
+        for (int i = 0; i < CROWD; i++)
+                waiter_end(&w[i], RING_OK, 4);
 }
 
 static void on_signal(int number) {
@@ -330,6 +351,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_other_process, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_slots, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_same_slot, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_crowd, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_signals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_dead_before_wake, setup, teardown),
                 cmocka_unit_test(test_edges),
