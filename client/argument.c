@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Blocks are short-lived, mostly one unit (a factor) and come back in any order. So: one bit per unit, and the search
- * for room begins where the last one ended; when it comes round without success, the space is full.
+ * for room begins where the last one ended; when it comes round without success, the space is full. In an empty space
+ * it begins at the beginning, so that blocks which fit into it together do fit, one after another.
  */
 #include <assert.h>
 #include <errno.h>
@@ -28,6 +29,10 @@ uint32_t argument_space_largest(const struct argument_space *space) {
         return space->n_units ? (space->n_units - 1) * RING_ARGUMENT_ALIGN : 0;
 }
 
+bool argument_space_empty(const struct argument_space *space) {
+        return !space->n_used;
+}
+
 static uint32_t units_of(uint32_t bytes) {
         return bytes / RING_ARGUMENT_ALIGN + (bytes % RING_ARGUMENT_ALIGN != 0);
 }
@@ -37,7 +42,7 @@ static bool unit_used(const struct argument_space *space, uint32_t unit) {
 }
 
 static void units_mark(struct argument_space *space, uint32_t first, uint32_t n, bool used) {
-        (void)used; /* asserted only */
+        space->n_used = used ? space->n_used + n : space->n_used - n;
         for (uint32_t unit = first; unit < first + n; unit++) {
                 assert(unit_used(space, unit) != used);
                 space->used[unit / 64] ^= UINT64_C(1) << (unit % 64);
@@ -76,4 +81,6 @@ int argument_take(struct argument_space *space, uint32_t bytes, uint32_t *ret_of
 
 void argument_give(struct argument_space *space, uint32_t offset, uint32_t bytes) {
         units_mark(space, offset / RING_ARGUMENT_ALIGN, units_of(bytes), false);
+        if (argument_space_empty(space))
+                space->next = 1;
 }

@@ -291,21 +291,36 @@ static int item_take_argument(struct session_item *item, bool *ret_waits) {
         return 0;
 }
 
-/* Takes the blocks of all items, or none. */
+/* Takes the blocks of the items in front of *ret_item. */
+static int items_try_arguments(struct session_item *items, uint32_t n_items, uint32_t *ret_item, bool *ret_waits) {
+        for (uint32_t i = 0; i < n_items; i++) {
+                if (items[i].argument_bytes && item_take_argument(&items[i], ret_waits)) {
+                        *ret_item = i;
+                        return SESSION_RING_E_ARGUMENT;
+                }
+        }
+        return 0;
+}
+
+/* Takes the blocks of all items, or none. What orphans had may have come free only when the first were placed around
+ * it; if nothing is in use then but by these, they are placed anew, which succeeds: their ring has room for all. */
 static int items_take_arguments(struct session_item *items, uint32_t n_items, const struct session_item **ret_item,
                                 bool *ret_waits) {
-        for (uint32_t i = 0; i < n_items; i++) {
-                if (!items[i].argument_bytes || !item_take_argument(&items[i], ret_waits))
-                        continue;
-                *ret_item = &items[i];
-                while (i-- > 0) {
+        for (uint32_t tries = 0; tries <= n_items; tries++) {
+                uint32_t failed;
+
+                if (!items_try_arguments(items, n_items, &failed, ret_waits))
+                        return 0;
+                *ret_item = &items[failed];
+                for (uint32_t i = 0; i < failed; i++) {
                         if (items[i].argument_bytes)
                                 argument_give(&items[i].ring->arguments, items[i].slot.argument_offset,
                                               items[i].argument_bytes);
                 }
-                return SESSION_RING_E_ARGUMENT;
+                if (!argument_space_empty(&items[failed].ring->arguments))
+                        break;
         }
-        return 0;
+        return SESSION_RING_E_ARGUMENT;
 }
 
 /* Can all be published now? With all mutexes held. */

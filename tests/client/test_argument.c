@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The argument space: its allocator, and requests that fill it. */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,23 @@ static void test_sizes(void **state) {
         assert_int_equal(offset, 64);
         argument_give(&space, offset, 65536 - 64);
         assert_int_equal(argument_take(&space, 65536 - 64, &offset), 0);
+        argument_space_deinit(&space);
+}
+
+/* Blocks that fit together do, wherever the last one was. */
+static void test_empty(void **state) {
+        struct argument_space space;
+        uint32_t offset[2];
+
+        (void)state;
+        assert_int_equal(argument_space_init(&space, 64 * 64), 0);
+        assert_true(argument_space_empty(&space));
+        assert_int_equal(argument_take(&space, 20 * 64, &offset[0]), 0);
+        assert_false(argument_space_empty(&space));
+        argument_give(&space, offset[0], 20 * 64);
+        assert_true(argument_space_empty(&space));
+        assert_int_equal(argument_take(&space, 31 * 64, &offset[0]), 0);
+        assert_int_equal(argument_take(&space, 32 * 64, &offset[1]), 0);
         argument_space_deinit(&space);
 }
 
@@ -187,6 +205,68 @@ static void test_orphans(void **state) {
         crew_stop(&crew);
 }
 
+static struct rmx_comm *alone(struct crew *crew) {
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
+        struct rmx_comm *comm = NULL;
+
+        assert_int_equal(rmx_get_id(crew->session, &crew->id), RMX_OK);
+        assert_int_equal(rmx_comm_create(crew->session, &crew->id, 1, 0, &options, &comm), RMX_OK);
+        return comm;
+}
+
+/* A group of two requests with a block each, of so many units. */
+static int two_blocks(struct rmx_comm *const *comm, uint32_t units) {
+        uint32_t n_pairs = units * RING_ARGUMENT_ALIGN / (2 * (uint32_t)sizeof(struct ring_group_entry));
+        int32_t in = 4, out[2] = {0};
+
+        assert_int_equal((2 * n_pairs * sizeof(struct ring_group_entry) + 63) / 64, units);
+        assert_int_equal(rmx_group_start(), RMX_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+                for (uint32_t k = 0; k < n_pairs; k++) {
+                        assert_int_equal(rmx_send(comm[i], &in, 1, RMX_INT32, 0, NULL), RMX_OK);
+                        assert_int_equal(rmx_recv(comm[i], &out[i], 1, RMX_INT32, 0, NULL), RMX_OK);
+                }
+        }
+        return rmx_group_end();
+}
+
+/* A group that fits into the space is not refused while nothing is outstanding: wherever the last block was, and
+ * however late those of orphans came free. */
+static void test_group_fits(void **state) {
+        struct rmx_comm *comm[2];
+        struct rmx_request request;
+        struct crew crew;
+        int32_t x = 5;
+        uint32_t redop;
+
+        (void)state;
+        crew_start_with(&crew, 2, 128, 4096); /* 63 units */
+        for (uint32_t i = 0; i < 2; i++)
+                comm[i] = alone(&crew);
+        assert_int_equal(two_blocks(comm, 10), RMX_OK);
+        assert_int_equal(two_blocks(comm, 30), RMX_OK);
+
+        redop = scale(crew.comm[0], 2);
+        for (int i = 0; i < 20; i++)
+                assert_int_equal(rmx_all_reduce_start(crew.comm[0], &x, &x, 1, RMX_INT32, redop, NULL, &request),
+                                 RMX_OK);
+        fake_comm_failed_one(&crew.fake, fake_comm_of(&crew.fake, crew.comm[0]->handle), RMX_E_PEER_LOST, 1);
+        while (!rmx_comm_error(crew.comm[0]))
+                sched_yield();
+        assert_int_equal(rmx_comm_destroy(crew.comm[0]), RMX_OK);
+        crew.comm[0] = NULL;
+        pthread_mutex_lock(&crew.fake.mutex);
+        for (struct fake_comm *c = crew.fake.comms; c; c = c->next) {
+                if (c->n_ranks == 2)
+                        fake_comm_end(c, ring_status(RMX_E_PEER_LOST, 1));
+        }
+        pthread_mutex_unlock(&crew.fake.mutex);
+        assert_int_equal(two_blocks(comm, 30), RMX_OK);
+        for (uint32_t i = 0; i < 2; i++)
+                assert_int_equal(rmx_comm_destroy(comm[i]), RMX_OK);
+        crew_stop(&crew);
+}
+
 /* Many threads share a space of four blocks; blocking calls wait for each other's. */
 static int hurry(struct crew *crew, uint32_t rank) {
         uint32_t n = crew->n;
@@ -271,9 +351,11 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_space),
                 cmocka_unit_test(test_sizes),
+                cmocka_unit_test(test_empty),
                 cmocka_unit_test(test_random),
                 cmocka_unit_test(test_exhaustion),
                 cmocka_unit_test(test_orphans),
+                cmocka_unit_test(test_group_fits),
                 cmocka_unit_test(test_threads),
                 cmocka_unit_test(test_waits_for_sleeper),
         };
