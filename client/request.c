@@ -9,7 +9,9 @@
  * go on; so a request is given up only when a full slice has passed since the end of file, and since its own start,
  * without a completion. From then on the session counts as dead, and further requests fail at once.
  *
- * In the same slices a thread finds out that its rank was cut off (see comm.c), and gives its request up.
+ * In the same slices a thread finds out that its rank was cut off (see comm.c), and gives its request up; or that
+ * another thread, which waited for the same one, has taken its result. The completion word may be a later request's
+ * then.
  *
  * What the user holds names a request (ring and sequence) or a set of them (session and number). Either way it may be a
  * copy of one that was waited for already; it holds no pointer to anything that goes away before its session.
@@ -145,7 +147,7 @@ static bool request_is_hopeless(const struct request *request, uint64_t now_ns) 
         return now_ns >= since_ns + SESSION_LOOK_NS;
 }
 
-enum { AWAIT_DONE, AWAIT_TIMEOUT, AWAIT_HOPELESS, AWAIT_CUT };
+enum { AWAIT_DONE, AWAIT_TIMEOUT, AWAIT_HOPELESS, AWAIT_CUT, AWAIT_UNKNOWN };
 
 static int request_cut(const char *what) {
         return error_set(RMX_E_ABORTED, "%s: this rank has aborted the communicator", what);
@@ -168,8 +170,12 @@ static int request_await(const struct request *request, uint64_t deadline_ns, ui
                 hopeless = request_is_hopeless(request, now);
                 if (ring_producer_poll(&ring->producer, request->sequence, ret_status) == RING_OK)
                         return AWAIT_DONE;
-                if (session_ring_cut(ring, request->sequence))
+                switch (session_ring_check(ring, request->sequence)) {
+                case SESSION_RING_E_CUT:
                         return AWAIT_CUT;
+                case SESSION_RING_E_UNKNOWN:
+                        return AWAIT_UNKNOWN;
+                }
                 if (hopeless || now >= deadline_ns)
                         return hopeless ? AWAIT_HOPELESS : AWAIT_TIMEOUT;
         }
@@ -183,6 +189,8 @@ int request_complete(struct request *request) {
                 r = request_await(request, RPC_NO_DEADLINE, &status);
         if (r == AWAIT_HOPELESS)
                 return request_lose(request);
+        if (r == AWAIT_UNKNOWN)
+                return request_unknown(request->what);
         return r == AWAIT_CUT ? request_cut(request->what) : request_finish(request, status);
 }
 
@@ -237,6 +245,8 @@ static int request_wait(const struct request *request, const char *what, uint64_
                 return request_lose(request);
         if (r == AWAIT_CUT)
                 return request_cut(what);
+        if (r == AWAIT_UNKNOWN)
+                return request_unknown(what);
         *ret_done = false;
         return RMX_OK;
 }

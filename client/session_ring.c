@@ -512,17 +512,20 @@ void session_ring_abandon(struct session_ring *ring, uint32_t sequence) {
         pthread_mutex_unlock(&ring->mutex);
 }
 
-bool session_ring_cut(struct session_ring *ring, uint32_t sequence) {
+int session_ring_check(struct session_ring *ring, uint32_t sequence) {
         struct session_slot *slot;
-        bool cut;
+        int r = 0;
 
         pthread_mutex_lock(&ring->mutex);
         slot = ring_find(ring, sequence);
-        cut = slot && comm_is_cut(slot->comm);
-        if (cut)
+        if (!slot) {
+                r = SESSION_RING_E_UNKNOWN;
+        } else if (comm_is_cut(slot->comm)) {
                 ring_abandon(ring, slot);
+                r = SESSION_RING_E_CUT;
+        }
         pthread_mutex_unlock(&ring->mutex);
-        return cut;
+        return r;
 }
 
 bool session_ring_oldest(struct session_ring *ring, const struct rmx_comm *comm, uint32_t *ret_sequence) {

@@ -65,6 +65,7 @@ enum {
         SESSION_RING_E_ARGUMENT, /* the argument space is taken by requests that were not waited for */
         SESSION_RING_E_FAILED,   /* the comm has a sticky error */
         SESSION_RING_E_UNKNOWN,  /* no such request is outstanding */
+        SESSION_RING_E_CUT,      /* its comm is cut off; the request was abandoned */
 };
 
 /* The session's ring of that GPU; opened on first use, for which the daemon has until the deadline, or until the cancel
@@ -86,8 +87,8 @@ int session_ring_harvest(struct session_ring *ring, uint32_t sequence, struct se
 void session_slot_drop(struct rmx_session *session, struct session_slot *slot);
 /* Nobody will wait for this request any more; its slot and regions come free when it completes, if it does. */
 void session_ring_abandon(struct session_ring *ring, uint32_t sequence);
-/* Abandons the request if its comm is cut off. */
-bool session_ring_cut(struct session_ring *ring, uint32_t sequence);
+/* For a thread that waits: 0, SESSION_RING_E_UNKNOWN, or SESSION_RING_E_CUT. */
+int session_ring_check(struct session_ring *ring, uint32_t sequence);
 /* Publishes a line that concerns no comm: an executor that serves the ring answers it at once, and nobody else notices.
  * 0 or SESSION_RING_E_FULL. */
 int session_ring_ask(struct session_ring *ring, uint32_t *ret_sequence);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/comm.h"
+#include "client/request.h"
 #include "client/session.h"
 #include "proto/session.pb-c.h"
 #include "tests/client/crew.h"
@@ -413,9 +415,28 @@ static void test_daemon_gone_asked(void **state) {
         crew_stop(&crew);
 }
 
+/* A thread that waits for what another one has waited for. Before it looks the ring has come round, so that the place
+ * of its completion is another's. */
+static void test_waited_elsewhere(void **state) {
+        enum { DEPTH = 4 };
+        struct request request = {.what = "test"};
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, DEPTH);
+        request.ring = crew.comm[0]->ring;
+        request.sequence = request.ring->producer.next;
+        for (int i = 0; i < 2 * DEPTH; i++)
+                assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_OK);
+        assert_int_equal(request_complete(&request), RMX_E_INVALID);
+        assert_error_says("test: this request was waited for already");
+        crew_stop(&crew);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_lost_request),
+                cmocka_unit_test(test_waited_elsewhere),
                 cmocka_unit_test(test_sticky),
                 cmocka_unit_test(test_nodes),
                 cmocka_unit_test(test_mismatch),
