@@ -225,10 +225,8 @@ struct buffer *buffer_free(struct buffer *buffer) {
         record_drop_buffer(buffer);
         call_drop(&buffer->calls, NULL);
         buffer->session->manager->n_packed -= buffer->n_chunks;
-        if (buffer->fd >= 0 && buffer_on_device(buffer)) /* the last descriptor of memory of a GPU may take its time */
-                closer_close(buffer->session->manager->memory_closer, buffer->fd);
-        else if (buffer->fd >= 0)
-                close(buffer->fd);
+        /* The last descriptor of memory of a GPU may take its time, and that of the host's frees all its pages. */
+        closer_close(buffer->session->manager->memory_closer, buffer->fd);
         if (buffer->charge_bytes.account)
                 buffer->session->bytes -= buffer->bytes;
         charge_release(&buffer->charge_bytes);

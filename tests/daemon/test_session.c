@@ -571,6 +571,26 @@ static void test_process_death(void **unused) {
         fixture_teardown(&f);
 }
 
+#ifdef PRELOAD_CLOSE
+/* Freeing memory takes its time, and others wait for the loop: it closes none of them, and ends if it does. */
+static void test_buffers_closed_aside(void **unused) {
+        struct fixture f;
+        struct client *client;
+
+        (void)unused;
+        fixture_preload = PRELOAD_CLOSE;
+        fixture_setup(&f, NULL, false);
+        fixture_preload = NULL;
+        client = client_open(&f);
+        for (uint32_t i = 1; i <= 2; i++)
+                client_drop(client, client_answer(client, send_buffer_create(client, i, 5000)));
+        assert_int_equal(take_ack(client, send_buffer_destroy(client, 1), NULL, 0), 0);
+        client_close(client); /* with the other one */
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+#endif
+
 #ifdef PRELOAD_CORE
 /* The process lives as long as it writes its core, and the others wait for it. */
 static void test_core_dump(void **unused) {
@@ -649,6 +669,9 @@ int main(void) {
                 cmocka_unit_test(test_life_not_agreed),
                 cmocka_unit_test(test_process_death),
                 cmocka_unit_test(test_many_buffers_attach_in_window),
+#ifdef PRELOAD_CLOSE
+                cmocka_unit_test(test_buffers_closed_aside),
+#endif
 #ifdef PRELOAD_CORE
                 cmocka_unit_test(test_core_dump),
 #endif
