@@ -26,9 +26,10 @@
  * Streams.  The last argument of a collective is the GPU stream it is ordered on; for host memory it must be NULL and
  *           the call returns when the result is final.
  * GPUs.     A daemon that serves GPUs (rmx_session_backend) takes memory of the rank's GPU only, and the caller
- *           brings it: memory from rmx_mem_alloc is host memory there, too. Calls put a small kernel on the stream
- *           (NULL: the default stream) and return; the result is there when the stream has come past it. They may be
- *           captured in graphs. Errors that a kernel meets are the communicator's: later calls on it return them, and
+ *           brings it: rmx_mem_alloc, and rmx_buffer_register of host memory, are RMX_E_UNSUPPORTED there.
+ *           Calls put a small kernel on the stream (NULL: the default stream) and return; the result is there when the
+ *           stream has come past it. They may be captured in graphs. Errors that a kernel meets are the
+ *           communicator's: later calls on it return them, and
  *           rmx_comm_error, which a program that waits for streams only should call now and then. After an error the
  *           output is undefined. Calls on one communicator from different streams are put in the order of the calls,
  *           but not where one of the streams is being captured: order between graphs, and between a graph and other
@@ -153,13 +154,15 @@ RMX_API const char *rmx_session_backend(const struct rmx_session *session);
 RMX_API const char *rmx_session_gpu_pci(const struct rmx_session *session, uint32_t gpu);
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
-/* Shared, page-aligned, zeroed memory of `size` bytes (> 0), charged to the tenant. RMX_E_LIMIT, RMX_E_NO_MEMORY. */
+/* Shared, page-aligned, zeroed memory of `size` bytes (> 0), charged to the tenant. RMX_E_LIMIT, RMX_E_NO_MEMORY;
+ * RMX_E_UNSUPPORTED where the daemon serves GPUs. */
 RMX_API int rmx_mem_alloc(struct rmx_session *session, size_t size, void **ret_ptr);
 /* Frees it; no request may be using it. RMX_E_INVALID for a pointer that rmx_mem_alloc did not return. */
 RMX_API int rmx_mem_free(struct rmx_session *session, void *ptr);
 /* Tells the library about [ptr, ptr+size) so that the first collective on it needs no call to the daemon. Optional.
  * For ordinary host memory this reserves a bounce buffer of that size; of GPU memory the daemon learns the whole
- * allocation, until it is unregistered, when no request may be using it. */
+ * allocation, until it is unregistered, when no request may be using it. Where the daemon serves GPUs, host memory is
+ * RMX_E_UNSUPPORTED. */
 RMX_API int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size);
 RMX_API int rmx_buffer_unregister(struct rmx_session *session, void *ptr);
 

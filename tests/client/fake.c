@@ -578,6 +578,9 @@ static void on_call(struct fake *fake, struct fake_session *session, const Railm
         case BODY(BUFFER_CREATE):
                 if (m->buffer_create->memory)
                         on_device_buffer(fake, session, m->id, m->buffer_create, fds, n_fds);
+                else if (fake->backend)
+                        reply_failure(fake, session, m->id, RMX_E_UNSUPPORTED,
+                                      "this daemon serves memory on GPUs only");
                 else
                         on_buffer_create(fake, session, m->id, m->buffer_create->buffer, m->buffer_create->bytes);
                 break;

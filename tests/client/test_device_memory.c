@@ -50,6 +50,24 @@ static void test_register_once(void **state) {
         rig_stop(&rig);
 }
 
+/* There is none that such a daemon serves. */
+static void test_host_memory(void **state) {
+        static char memory[4096];
+        void *shared = NULL;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        assert_int_equal(rmx_mem_alloc(rig.crew.session, sizeof(memory), &shared), RMX_E_UNSUPPORTED);
+        assert_error_says("rmx_mem_alloc: this daemon serves memory on GPUs only");
+        assert_null(shared);
+        assert_int_equal(rmx_buffer_register(rig.crew.session, memory, sizeof(memory)), RMX_E_UNSUPPORTED);
+        assert_int_equal(rmx_buffer_unregister(rig.crew.session, memory), RMX_E_INVALID);
+        assert_int_equal(rmx_buffer_register(rig.crew.session, rig.a, BLOCK), RMX_OK);
+        assert_int_equal(rmx_buffer_unregister(rig.crew.session, rig.a), RMX_OK);
+        rig_stop(&rig);
+}
+
 /* Another allocation where one was: never the old one's buffer. */
 static void test_replaced(void **state) {
         uint32_t old, two;
@@ -112,7 +130,7 @@ static void test_many_allocations(void **state) {
 }
 
 static void test_refused_memory(void **state) {
-        static char host[65536], other[65536];
+        static char host[4096], other[65536];
         struct rig rig;
 
         (void)state;
@@ -297,7 +315,6 @@ static void test_bounce_vector(void **state) {
 }
 
 static void test_announced(void **state) {
-        static char host[65536];
         struct rig rig;
 
         (void)state;
@@ -323,8 +340,6 @@ static void test_announced(void **state) {
         rig.gpu->block[1].id = 99;
         assert_int_equal(rmx_buffer_register(rig.crew.session, rig.b + 1, 1), RMX_E_INVALID);
         assert_error_says("does not serve");
-        assert_int_equal(rmx_buffer_register(rig.crew.session, host, sizeof(host)), RMX_OK); /* as without GPUs */
-        assert_int_equal(rmx_buffer_unregister(rig.crew.session, host), RMX_OK);
         rig_stop(&rig);
 }
 
@@ -403,7 +418,8 @@ static void register_more_of_a(void) {
         must(rmx_buffer_register(race.rig.crew.session, race.rig.a + 8192, 4096) == RMX_OK);
 }
 
-/* One thread waits for the daemon, as long as that takes: host memory, and memory on other GPUs, do not. */
+/* One thread waits for the daemon, as long as that takes: memory on other GPUs does not, nor does that of the host,
+ * which is refused. */
 static void test_register_elsewhere(void **state) {
         static char host[65536], other[65536] __attribute__((aligned(256)));
         struct racer holder = {.run = register_b};
@@ -414,13 +430,11 @@ static void test_register_elsewhere(void **state) {
         fake_gpu_add(rig->gpu, other, sizeof(other), 55)->device = 1; /* GPU 2 */
         sem_init(&race.exporting, 0, 0);
         sem_init(&race.go_on, 0, 0);
-        assert_int_equal(rmx_buffer_register(rig->crew.session, host, 4096), RMX_OK);
         rig->gpu->at_export_whole = hold_export;
         must(!pthread_create(&holder.thread, NULL, racer_main, &holder));
         while (sem_wait(&race.exporting))
                 assert_int_equal(errno, EINTR);
-        assert_int_equal(rmx_buffer_unregister(rig->crew.session, host), RMX_OK);
-        assert_int_equal(rmx_buffer_register(rig->crew.session, host + 4096, 4096), RMX_OK);
+        assert_int_equal(rmx_buffer_register(rig->crew.session, host, 4096), RMX_E_UNSUPPORTED);
         assert_int_equal(rmx_buffer_register(rig->crew.session, other, 4096), RMX_OK);
         assert_int_equal(rmx_buffer_unregister(rig->crew.session, other), RMX_OK);
         assert_int_equal(rmx_buffer_unregister(rig->crew.session, other), RMX_E_INVALID);
@@ -471,12 +485,13 @@ static void test_unregister_races(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_register_once),    cmocka_unit_test(test_replaced),
-                cmocka_unit_test(test_many_allocations), cmocka_unit_test(test_refused_memory),
-                cmocka_unit_test(test_announced),        cmocka_unit_test(test_unregister_shared),
-                cmocka_unit_test(test_bounce),           cmocka_unit_test(test_bounce_kept),
-                cmocka_unit_test(test_bounce_grouped),   cmocka_unit_test(test_bounce_vector),
-                cmocka_unit_test(test_unregister_races), cmocka_unit_test(test_register_elsewhere),
+                cmocka_unit_test(test_register_once),      cmocka_unit_test(test_host_memory),
+                cmocka_unit_test(test_replaced),           cmocka_unit_test(test_many_allocations),
+                cmocka_unit_test(test_refused_memory),     cmocka_unit_test(test_announced),
+                cmocka_unit_test(test_unregister_shared),  cmocka_unit_test(test_bounce),
+                cmocka_unit_test(test_bounce_kept),        cmocka_unit_test(test_bounce_grouped),
+                cmocka_unit_test(test_bounce_vector),      cmocka_unit_test(test_unregister_races),
+                cmocka_unit_test(test_register_elsewhere),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
