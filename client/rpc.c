@@ -27,6 +27,9 @@
  * One is called, too, when a post finds no room, as it may have slept before there was anything to send. What nobody
  * was called with is taken out by whoever sees it, or all that poll would look again for ever.
  *
+ * Programs have threads with little stack, and packets may be large: they are put together and taken apart in the rpc's
+ * own memory, under the mutex.
+ *
  * railmuxd may die and be replaced while the socket stays open, held by the service manager. Calls simply wait then.
  * The successor says RESUMED, and all unanswered calls are sent again under their ids; they are idempotent by their own
  * keys. A call that was answered just before may so be answered twice; the second answer finds no call and is a stray.
@@ -56,12 +59,15 @@
 int rpc_init(struct rpc *rpc, int fd) {
         int r;
 
+        rpc->packet = malloc(FRAME_BYTES_MAX);
+        if (!rpc->packet)
+                return -ENOMEM;
         rpc->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-        if (rpc->wake_fd < 0)
-                return -errno;
-        r = pthread_mutex_init(&rpc->mutex, NULL);
+        r = rpc->wake_fd < 0 ? errno : pthread_mutex_init(&rpc->mutex, NULL);
         if (r) {
                 cleanup_close(&rpc->wake_fd);
+                free(rpc->packet);
+                rpc->packet = NULL;
                 return -r;
         }
         rpc->fd = fd;
@@ -84,6 +90,7 @@ void rpc_deinit(struct rpc *rpc) {
                 post_free(rpc, rpc->posts); /* the end of the session says it all */
         cleanup_close(&rpc->fd);
         cleanup_close(&rpc->wake_fd);
+        free(rpc->packet);
         pthread_mutex_destroy(&rpc->mutex);
         *rpc = (struct rpc)RPC_INIT;
 }
@@ -130,7 +137,7 @@ static bool rpc_has_unsent_posts(const struct rpc *rpc) {
 
 /* FRAME_E_AGAIN also if the kernel has no memory for it just now. */
 static int rpc_send(struct rpc *rpc, const Railmux__Session__Message *message, const int *fds, unsigned int n_fds) {
-        int r = frame_send(rpc->fd, &message->base, fds, n_fds);
+        int r = frame_send_by(rpc->packet, rpc->fd, &message->base, fds, n_fds);
 
         rpc->no_memory = r == -ENOMEM || r == -ENOBUFS;
         return rpc->no_memory ? FRAME_E_AGAIN : r;
@@ -341,7 +348,8 @@ static void rpc_receive_all(struct rpc *rpc) {
                 int r;
 
                 frame_arena_init(&arena, FRAME_UNPACK_BYTES_MAX);
-                r = frame_receive(rpc->fd, &railmux__session__message__descriptor, &arena, &message, fds, &n_fds);
+                r = frame_receive_by(rpc->packet, rpc->fd, &railmux__session__message__descriptor, &arena, &message,
+                                     fds, &n_fds);
                 if (r == FRAME_E_AGAIN)
                         return;
                 if (r == FRAME_E_TRUNCATED) {

@@ -100,7 +100,8 @@ struct rpc_post {
 struct rpc {
         pthread_mutex_t mutex; /* guards everything here; never held while blocking */
         int fd;
-        int wake_fd; /* a semaphore: one for each thread that is called back from poll(2), taken by itself */
+        int wake_fd;  /* a semaphore: one for each thread that is called back from poll(2), taken by itself */
+        void *packet; /* the one that is being sent or was received */
         uint64_t next_id;
         struct rpc_call *calls; /* unanswered, oldest first */
         struct rpc_post *posts; /* those that are unsent go before any call; oldest first */

@@ -92,21 +92,20 @@ void frame_close_fds(int *fds, unsigned int n_fds) {
         }
 }
 
-int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, unsigned int n_fds) {
-        uint8_t data[FRAME_BYTES_MAX];
+int frame_send_by(void *packet, int socket_fd, const ProtobufCMessage *message, const int *fds, unsigned int n_fds) {
         union frame_control_packet control;
-        struct iovec iov = {.iov_base = data};
+        struct iovec iov = {.iov_base = packet};
         struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
         ssize_t n;
 
         if (n_fds > FRAME_FDS_MANY)
                 return -EINVAL;
         iov.iov_len = protobuf_c_message_get_packed_size(message);
-        if (iov.iov_len > sizeof(data))
+        if (iov.iov_len > FRAME_BYTES_MAX)
                 return FRAME_E_TOO_LARGE;
         if (!iov.iov_len)
                 return -EINVAL;
-        protobuf_c_message_pack(message, data);
+        protobuf_c_message_pack(message, packet);
         if (n_fds) {
                 struct cmsghdr *cmsg;
 
@@ -136,6 +135,12 @@ int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, u
         default:
                 return -errno;
         }
+}
+
+int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, unsigned int n_fds) {
+        uint8_t packet[FRAME_BYTES_MAX];
+
+        return frame_send_by(packet, socket_fd, message, fds, n_fds);
 }
 
 /* Takes the descriptors out of the control data; a count above `most` means that some were closed here. */
@@ -174,11 +179,10 @@ int frame_unpack(const void *data, size_t size, const ProtobufCMessageDescriptor
         return FRAME_OK;
 }
 
-static int receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+static int receive(void *packet, int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                    void *control, size_t control_bytes, unsigned int most_fds, ProtobufCMessage **ret_message,
                    int *ret_fds, unsigned int *ret_n_fds) {
-        uint8_t data[FRAME_BYTES_MAX];
-        struct iovec iov = {.iov_base = data, .iov_len = sizeof(data)};
+        struct iovec iov = {.iov_base = packet, .iov_len = FRAME_BYTES_MAX};
         struct msghdr header = {
                 .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = control_bytes};
         unsigned int n_fds;
@@ -198,32 +202,36 @@ static int receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, 
         *ret_n_fds = n_fds < most_fds ? n_fds : most_fds;
         if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || n_fds > most_fds)
                 return FRAME_E_TRUNCATED;
-        return n ? frame_unpack(data, (size_t)n, descriptor, arena, ret_message) : FRAME_E_EOF;
+        return n ? frame_unpack(packet, (size_t)n, descriptor, arena, ret_message) : FRAME_E_EOF;
 }
 
 int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                            ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+        uint8_t packet[FRAME_BYTES_MAX];
         union frame_control control;
 
-        return receive(socket_fd, descriptor, arena, control.bytes, sizeof(control.bytes), FRAME_FDS_MAX, ret_message,
-                       ret_fds, ret_n_fds);
+        return receive(packet, socket_fd, descriptor, arena, control.bytes, sizeof(control.bytes), FRAME_FDS_MAX,
+                       ret_message, ret_fds, ret_n_fds);
 }
 
 int frame_receive_packet(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                          ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+        uint8_t packet[FRAME_BYTES_MAX];
         union frame_control_packet control;
 
-        return receive(socket_fd, descriptor, arena, control.bytes, sizeof(control.bytes), FRAME_FDS_PACKET,
+        return receive(packet, socket_fd, descriptor, arena, control.bytes, sizeof(control.bytes), FRAME_FDS_PACKET,
                        ret_message, ret_fds, ret_n_fds);
 }
 
-int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
-                  ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+int frame_receive_by(void *packet, int socket_fd, const ProtobufCMessageDescriptor *descriptor,
+                     struct frame_arena *arena, ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+        union frame_control control;
         int fds[FRAME_FDS_MAX];
         unsigned int n_fds;
         int r;
 
-        r = frame_receive_unclosed(socket_fd, descriptor, arena, ret_message, fds, &n_fds);
+        r = receive(packet, socket_fd, descriptor, arena, control.bytes, sizeof(control.bytes), FRAME_FDS_MAX,
+                    ret_message, fds, &n_fds);
         if (r) {
                 frame_close_fds(fds, n_fds);
                 return r;
@@ -231,6 +239,13 @@ int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, s
         memcpy(ret_fds, fds, n_fds * sizeof(int));
         *ret_n_fds = n_fds;
         return FRAME_OK;
+}
+
+int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
+                  ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds) {
+        uint8_t packet[FRAME_BYTES_MAX];
+
+        return frame_receive_by(packet, socket_fd, descriptor, arena, ret_message, ret_fds, ret_n_fds);
 }
 
 static int frame_address(const char *path, struct sockaddr_un *address) {

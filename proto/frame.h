@@ -49,8 +49,12 @@ int frame_send(int socket_fd, const ProtobufCMessage *message, const int *fds, u
  */
 int frame_receive(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                   ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
-/* The same for a peer that may send descriptors whose close() blocks: nothing is closed here, the caller owns
- * ret_fds[0..*ret_n_fds) whatever is returned. */
+/* Both, with the packet in memory of the caller's, FRAME_BYTES_MAX bytes, and not on the stack. */
+int frame_send_by(void *packet, int socket_fd, const ProtobufCMessage *message, const int *fds, unsigned int n_fds);
+int frame_receive_by(void *packet, int socket_fd, const ProtobufCMessageDescriptor *descriptor,
+                     struct frame_arena *arena, ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
+/* The same as frame_receive for a peer that may send descriptors whose close() blocks: nothing is closed here, the
+ * caller owns ret_fds[0..*ret_n_fds) whatever is returned. */
 int frame_receive_unclosed(int socket_fd, const ProtobufCMessageDescriptor *descriptor, struct frame_arena *arena,
                            ProtobufCMessage **ret_message, int *ret_fds, unsigned int *ret_n_fds);
 /* The same with room for all that can lie beside one packet, so that the kernel closes none of them here unless no more
