@@ -3,7 +3,8 @@
  * Shared memory that a hostile peer cannot turn into a fault.
  *
  * Size.     The daemon makes the file, sizes it and seals SHRINK|GROW|SEAL before anybody else sees it. A mapping of it
- * can therefore never end in SIGBUS, whoever holds the other descriptors. Writing.  Words that only the daemon's side
+ * can therefore never end in SIGBUS, whoever holds the other descriptors (but for a kernel that has been told to refuse
+ * pages beyond a limit, vm.overcommit_memory=2; see railmuxd(8)). Writing.  Words that only the daemon's side
  * writes are given to clients through a second open file description that was opened read-only: such a descriptor
  * cannot be mapped writable, nor can a read-only mapping be upgraded. What is left is opening the file anew through
  * /proc, which the inode's mode decides; hence 0600 before anything else. F_SEAL_FUTURE_WRITE would be shorter, but
