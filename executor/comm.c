@@ -49,6 +49,7 @@ void comm_set_error(struct comm *comm, uint32_t status, const char *format, ...)
         comm_mark(comm->marks->error, status);
         atomic_store_explicit(&comm->flush, true, memory_order_release);   /* with the acquire in comm_run */
         atomic_store_explicit(&comm->error, status, memory_order_release); /* with the acquire in comm_error */
+        executor_busy_set(comm->executor, comm->index);
         executor_attention(comm->executor);
 }
 
@@ -132,6 +133,7 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
         memcpy(comm->choices, p->choices, p->n_choices * sizeof(p->choices[0]));
         comm->window = p->ring_depth ? p->ring_depth : RING_DEPTH_DEFAULT;
         comm->doorbell_fd = comm->wake_fd = -1;
+        comm->index = COMM_UNLISTED;
         pthread_mutex_init(&comm->mutex, NULL);
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 struct comm_rank *rank = &comm->ranks[i];
@@ -298,6 +300,7 @@ void comm_enqueue(struct comm_rank *rank, struct request *request) {
         if (!rank->run)
                 rank->run = request;
         atomic_fetch_add_explicit(&rank->queued, 1, memory_order_relaxed); /* hint, see comm_answer */
+        executor_busy_set(rank->comm->executor, rank->comm->index);
 }
 
 void comm_answer_error(struct comm *comm) {

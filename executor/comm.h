@@ -108,7 +108,10 @@ struct comm {
                 uint32_t ring_sequence;
         } wakes[PLAN_RANKS_MAX];
 
-        struct comm *next; /* executor->gone_comms */
+        struct comm *next;                /* executor->gone_comms */
+        struct comm *net_next, *net_prev; /* executor->net_comms */
+        uint32_t index;                   /* in executor->comm_list, or */
+#define COMM_UNLISTED UINT32_MAX
         UT_hash_handle hh;
         struct comm_rank ranks[];
 };

@@ -290,21 +290,21 @@ void comm_nodes_end(struct comm *comm, uint64_t since_ns) {
 
 /* ---- sleeping ---------------------------------------------------------------------------------------------------- */
 uint32_t comm_nodes_arrivals(const struct executor *executor) {
+        const struct comm *comm;
         uint32_t sum = 0;
 
-        for (uint32_t i = 0; i < executor->n_comms; i++)
-                if (executor->comm_list[i]->area)
-                        /* acquire, with the release in net_area_arrive: who sees the number sees the word */
-                        sum += atomic_load_explicit(&executor->comm_list[i]->area->arrivals, memory_order_acquire);
+        for (comm = executor->net_comms; comm; comm = comm->net_next)
+                /* acquire, with the release in net_area_arrive: who sees the number sees the word */
+                sum += atomic_load_explicit(&comm->area->arrivals, memory_order_acquire);
         return sum;
 }
 
 static void set_asleep(const struct executor *executor, uint32_t value) {
-        for (uint32_t i = 0; i < executor->n_comms; i++)
-                if (executor->comm_list[i]->area)
-                        /* relaxed: ordered by the caller's fence, with that in net_area_wake_executor */
-                        atomic_store_explicit(&executor->comm_list[i]->area->executor_asleep, value,
-                                              memory_order_relaxed);
+        struct comm *comm;
+
+        for (comm = executor->net_comms; comm; comm = comm->net_next)
+                /* relaxed: ordered by the caller's fence, with that in net_area_wake_executor */
+                atomic_store_explicit(&comm->area->executor_asleep, value, memory_order_relaxed);
 }
 
 void comm_nodes_sleep(const struct executor *executor) {

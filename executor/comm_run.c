@@ -157,6 +157,31 @@ static bool comm_run_ranks(struct comm *comm, uint32_t first_rank, uint32_t numa
         return moved;
 }
 
+static bool comm_idle(const struct comm *comm) {
+        /* relaxed: what was there when the busy bit was cleared is seen (executor_busy_clear) */
+        if (atomic_load_explicit(&comm->flush, memory_order_relaxed))
+                return false;
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                if (atomic_load_explicit(&comm->ranks[i].queued, memory_order_relaxed)) /* the same */
+                        return false;
+        }
+        return true;
+}
+
+/* There may be thousands of comms that do nothing, and those of one tenant must not cost the others time. So a comm
+ * without requests is taken out of those that workers look at. Who queues one stores first and sets the bit then; who
+ * clears the bit looks once more afterwards. Either the look finds the request, or the bit is set after it was cleared.
+ * True: it was found, and its latcher may have passed meanwhile, so this worker makes another round. */
+static bool comm_rest(struct comm *comm) {
+        if (!comm_idle(comm))
+                return false;
+        executor_busy_clear(comm->executor, comm->index);
+        if (comm_idle(comm))
+                return false;
+        executor_busy_set(comm->executor, comm->index);
+        return true;
+}
+
 bool comm_run(struct comm *comm, uint32_t first_rank, uint32_t numa, uint64_t *ret_bytes) {
         bool moved;
 
@@ -166,5 +191,5 @@ bool comm_run(struct comm *comm, uint32_t first_rank, uint32_t numa, uint64_t *r
         moved = comm_run_ranks(comm, first_rank, numa, true, ret_bytes);
         if (topology_place_count(comm->executor->place) > 1)
                 moved |= comm_run_ranks(comm, first_rank, numa, false, ret_bytes);
-        return moved;
+        return moved || comm_rest(comm);
 }

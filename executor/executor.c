@@ -8,6 +8,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <utlist.h>
+
 #include "executor/comm.h"
 #include "executor/session.h"
 #include "executor/worker.h"
@@ -56,6 +58,7 @@ void executor_deinit(struct executor *executor) {
         executor->workers = worker_pool_free(executor->workers); /* after the bells, which are watched by it */
         free(executor->bells);
         free(executor->comm_list);
+        free(executor->busy);
         plans_deinit(&executor->plans);
         if (executor->gpu)
                 executor->ops->close(executor->gpu);
@@ -106,11 +109,66 @@ void executor_unlist_bell(struct executor *executor, struct bell *bell) {
 }
 
 int executor_list_comm(struct executor *executor, struct comm *comm) {
-        return list_add((void ***)&executor->comm_list, &executor->n_comms, comm);
+        int r;
+
+        if (executor->n_comms == 64 * executor->n_busy_words) {
+                _Atomic uint64_t *grown =
+                        realloc(executor->busy, (executor->n_busy_words + 1) * sizeof(*executor->busy));
+
+                if (!grown)
+                        return -ENOMEM;
+                atomic_init(&grown[executor->n_busy_words++], 0);
+                executor->busy = grown;
+        }
+        r = list_add((void ***)&executor->comm_list, &executor->n_comms, comm);
+        if (r < 0)
+                return r;
+        comm->index = executor->n_comms - 1;
+        executor_busy_set(executor, comm->index); /* whatever has become of it so far */
+        if (comm->area)
+                DL_APPEND2(executor->net_comms, comm, net_prev, net_next);
+        return 0;
 }
 
 void executor_unlist_comm(struct executor *executor, struct comm *comm) {
-        list_remove((void **)executor->comm_list, &executor->n_comms, comm);
+        struct comm *last;
+
+        if (comm->index == COMM_UNLISTED)
+                return;
+        last = executor->comm_list[--executor->n_comms]; /* takes its place */
+        executor_busy_clear(executor, last->index);
+        executor->comm_list[last->index = comm->index] = last;
+        if (last != comm)
+                executor_busy_set(executor, last->index);
+        comm->index = COMM_UNLISTED;
+        if (comm->area)
+                DL_DELETE2(executor->net_comms, comm, net_prev, net_next);
+}
+
+void executor_busy_set(struct executor *executor, uint32_t index) {
+        if (index != COMM_UNLISTED)
+                /* release, with the acquire in executor_busy_clear and executor_busy_next: who sees the bit, or has
+                 * cleared it, sees why it was set */
+                atomic_fetch_or_explicit(&executor->busy[index / 64], UINT64_C(1) << index % 64, memory_order_release);
+}
+
+void executor_busy_clear(struct executor *executor, uint32_t index) {
+        if (index != COMM_UNLISTED)
+                /* acquire, with the release in executor_busy_set */
+                atomic_fetch_and_explicit(&executor->busy[index / 64], ~(UINT64_C(1) << index % 64),
+                                          memory_order_acq_rel);
+}
+
+uint32_t executor_busy_next(const struct executor *executor, uint32_t from, uint32_t to) {
+        while (from < to) {
+                /* acquire, with the release in executor_busy_set */
+                uint64_t bits = atomic_load_explicit(&executor->busy[from / 64], memory_order_acquire) >> from % 64;
+
+                if (bits)
+                        return from + (uint32_t)__builtin_ctzll(bits);
+                from = (from / 64 + 1) * 64;
+        }
+        return to;
 }
 
 bool executor_quiet(struct executor *executor) {

@@ -61,6 +61,9 @@ struct executor {
         uint32_t n_bells;
         struct comm **comm_list; /* flat for scanning */
         uint32_t n_comms;
+        _Atomic uint64_t *busy; /* a bit for each of comm_list: workers have to look at it (comm_rest) */
+        uint32_t n_busy_words;
+        struct comm *net_comms; /* utlist: those over several nodes */
 
         /* state */
         _Atomic bool
@@ -81,6 +84,11 @@ int executor_list_bell(struct executor *executor, struct bell *bell);
 void executor_unlist_bell(struct executor *executor, struct bell *bell);
 int executor_list_comm(struct executor *executor, struct comm *comm);
 void executor_unlist_comm(struct executor *executor, struct comm *comm);
+/* Read lock. That workers have to look at the comm of this place in comm_list, or need not (COMM_UNLISTED: nothing).
+ * The first of those that they have to look at in [from, to), or a number that is not in it. */
+void executor_busy_set(struct executor *executor, uint32_t index);
+void executor_busy_clear(struct executor *executor, uint32_t index);
+uint32_t executor_busy_next(const struct executor *executor, uint32_t from, uint32_t to);
 /* Control thread, without the lock, which it takes: is no begun request left? */
 bool executor_quiet(struct executor *executor);
 

@@ -2,10 +2,10 @@
 /*
  * Workers.
  *
- * A worker makes rounds: latch from every bell, then one step of every comm that has requests. As long as a round moves
- * anything it makes another. Progress has only two sources, a client's line and another worker's step, and a worker
- * that made a step makes another round; so it is enough that the last worker awake does not miss a line when it goes to
- * sleep.
+ * A worker makes rounds: latch from every bell, then one step of every comm that has requests (comm_rest, comm_run.c).
+ * As long as a round moves anything it makes another. Progress has only two sources, a client's line and another
+ * worker's step, and a worker that made a step makes another round; so it is enough that the last worker awake does not
+ * miss a line when it goes to sleep.
  *
  * Sleeping. `awake` counts workers that are not asleep. The one that takes it to zero sets need_wake in every ring,
  * fences, and looks at every ring once more (bell_sleep); only then it waits. A client publishes, fences, reads
@@ -75,6 +75,28 @@ void worker_pool_kick(struct worker_pool *pool) {
         (void)!write(pool->kick_fd, &one, sizeof(one));
 }
 
+/* Runs the comms that have something to do from the worker's own place on, or those in front of it. The lock is given
+ * back between two, for the control thread. */
+static bool worker_run_comms(struct worker *worker, bool behind, uint64_t *ret_bytes) {
+        struct executor *executor = worker->pool->executor;
+        bool moved = false, any = true;
+
+        for (uint32_t i = behind ? worker->index : 0; any; i++) {
+                uint32_t n, own;
+
+                pthread_rwlock_rdlock(&executor->tables);
+                n = executor->n_comms;
+                own = worker->index < n ? worker->index : n;
+                i = executor_busy_next(executor, i, behind ? n : own);
+                any = i < (behind ? n : own);
+                if (any)
+                        moved |= comm_run(executor->comm_list[i], worker->index * (PLAN_RANKS_MAX / 4), worker->numa,
+                                          ret_bytes);
+                pthread_rwlock_unlock(&executor->tables);
+        }
+        return moved;
+}
+
 static bool worker_round(struct worker *worker, uint64_t *ret_bytes) {
         struct executor *executor = worker->pool->executor;
         bool moved = false;
@@ -93,17 +115,8 @@ static bool worker_round(struct worker *worker, uint64_t *ret_bytes) {
                 i--;
                 pthread_rwlock_unlock(&executor->tables);
         }
-        for (uint32_t i = 0;; i++) {
-                pthread_rwlock_rdlock(&executor->tables);
-                if (i >= executor->n_comms) {
-                        pthread_rwlock_unlock(&executor->tables);
-                        break;
-                }
-                moved |= comm_run(executor->comm_list[(i + worker->index) % executor->n_comms],
-                                  worker->index * (PLAN_RANKS_MAX / 4), worker->numa, ret_bytes);
-                pthread_rwlock_unlock(&executor->tables);
-        }
-        return moved;
+        moved |= worker_run_comms(worker, true, ret_bytes);
+        return worker_run_comms(worker, false, ret_bytes) || moved;
 }
 
 /* Sets need_wake everywhere; true if a line or something from another node was there after all. */
