@@ -79,6 +79,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rails", type=int, default=4, choices=range(1, 17), metavar="N", help="1 to 16 (default %(default)s)")
     parser.add_argument("--share", action="store_true", help="nodes share GPUs if there are too few")
     parser.add_argument("--each", type=int, default=1, metavar="N", help="ranks on each GPU (default %(default)s)")
+    parser.add_argument("--staging", default="default", metavar="BYTES", help="gpu.staging, for many ranks on a GPU")
     parser.add_argument("--only", default=",".join(STEPS), help="steps (default: all)")
     parser.add_argument("--ops", default="all_reduce", help=f"of latency and nccl: {', '.join(TIMED)} (default %(default)s)")
     parser.add_argument("--min", default="128K", metavar="BYTES", help="of latency, nccl and delay (default %(default)s)")
@@ -145,7 +146,7 @@ class Cluster:
 
     def argv(self, i: int) -> list[str]:
         config = self.node.run_folder / "nodes.yaml"
-        config.write_text(f"gpu:\n  policy: {self.options.policy}\n")
+        config.write_text(f"gpu:\n  policy: {self.options.policy}\n  staging: {self.options.staging}\n")
         words = [str(self.node.bin / "railmuxd"), "--gpu", f"{self.options.backend}:{self.gpus}"]
         words += ["--socket", str(self.socket(i)), "--control", str(self.control(i))]
         words += ["--listen", f"127.0.10.{i + 1}:0"]
