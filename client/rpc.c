@@ -512,13 +512,14 @@ static Railmux__Session__Message *message_copy(const Railmux__Session__Message *
         return copy;
 }
 
-/* Has some thread that polls look what there is to do. */
+/* Has the threads that poll look what there is to do. All of them: one that has sent its call does not poll again, and
+ * the one that reads may not wait for room. */
 static void rpc_wake_polling(struct rpc *rpc) {
         struct rpc_call *call;
 
-        DL_SEARCH_SCALAR(rpc->calls, call, polling, true);
-        if (call)
+        DL_FOREACH(rpc->calls, call) {
                 call_wake(rpc, call);
+        }
 }
 
 static void rpc_post(struct rpc *rpc, Railmux__Session__Message *message, bool sure) {

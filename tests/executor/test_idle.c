@@ -56,7 +56,7 @@ static int teardown(void **state) {
 static void await_rest(struct fixture *f) {
         worker_pool_kick(f->executor.workers);
         for (bool busy = true; busy; sched_yield()) {
-                pthread_rwlock_rdlock(&f->executor.tables);
+                pthread_rwlock_wrlock(&f->executor.tables); /* so no worker is in the middle of a look */
                 busy = executor_busy_next(&f->executor, 0, f->executor.n_comms) < f->executor.n_comms;
                 pthread_rwlock_unlock(&f->executor.tables);
         }
