@@ -38,7 +38,6 @@
 #define AGAIN_NS  (1000 * MS) /* after a window that was of no use, or disturbed somebody */
 #define BUDGET_NS (5 * MS)    /* of a window */
 #define ROOM_NS   (20 * MS)   /* for a kernel that has been launched to begin, if it has room */
-#define END_MS    500u
 
 uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t fingerprint, bool busy) {
         if (busy || !adaptive->since_ns || fingerprint != adaptive->fingerprint) {
@@ -111,7 +110,7 @@ static int park_now(struct plane *plane, char *error) {
         latch_arm(&plane->park.latch);
         r = rings_tell_parked(plane, error);
         if (!r)
-                r = park_stop(&plane->park, &plane->tables, PARK_WHEN_IDLE, END_MS, error);
+                r = park_stop(&plane->park, &plane->tables, PARK_WHEN_IDLE, RUNTIME_LOST_MS, error);
         if (!r)
                 r = rings_counters(plane, &rang, error);
         if (!r && (rang || park_kept(&plane->park, &plane->tables)))
@@ -182,7 +181,7 @@ int adaptive_window(struct plane *plane, bool *ret_closed, char *error) {
         park_let_go(&plane->park);
         if (!room_comes(&plane->park))
                 return 0;
-        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, END_MS, error);
+        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, RUNTIME_LOST_MS, error);
         if (r)
                 return r;
         r = memory_close(&plane->memory, park_kept_rings(&plane->park, &plane->tables), BUDGET_NS, error);

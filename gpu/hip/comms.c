@@ -32,8 +32,6 @@
 #include "railmux/railmux.h"
 #include "ring/line.h"
 
-#define CLEAR_MS 1000u
-
 struct comm *comms_find(const struct plane *plane, uint64_t id) {
         struct comm *comm;
 
@@ -294,7 +292,7 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
         if (!r)
                 r = comm_far_attach(plane, comm, what, error);
         if (!r)
-                r = runtime_wait(plane->control, CLEAR_MS, "clearing staging", error);
+                r = runtime_wait(plane->control, "clearing staging", error);
         if (r)
                 return r;
         r = comm_publish(plane, comm, what, peer, error);
@@ -384,7 +382,7 @@ int comms_move(struct plane *plane, const struct plane_comm *what, char *error) 
                 if (!r)
                         r = states_clear(plane, i, what->first, error);
                 if (!r)
-                        r = runtime_wait(plane->control, CLEAR_MS, "clearing staging", error);
+                        r = runtime_wait(plane->control, "clearing staging", error);
                 if (r)
                         return plane_fault(plane, r, error);
                 memcpy(entry.peer, peer, sizeof(entry.peer));

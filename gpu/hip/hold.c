@@ -45,7 +45,6 @@
 #include "gpu/hip/rings.h"
 
 #define LEVEL_UNKNOWN UINT64_MAX
-#define COPY_MS       500u
 
 _Static_assert(STAGING_RANKS_MAX <= PLAN_RANKS_MAX, "levels hold the numbers of all ranks");
 
@@ -195,7 +194,7 @@ static int rank_count(struct plane *plane, uint32_t index, char *error) {
                 "reading lane states", error);
 
         if (!r)
-                r = runtime_wait(plane->control, COPY_MS, "reading lane states", error);
+                r = runtime_wait(plane->control, "reading lane states", error);
         if (r)
                 return r;
         memset(rank->pushed, 0, sizeof(rank->pushed));

@@ -40,7 +40,6 @@
 #define LEAVE_NS  UINT64_C(300000) /* for a kernel that has nothing to do */
 #define LATER_NS  (200 * MS)       /* after leaving in vain */
 #define BEGUN_NS  MS               /* from a burst's launch to the report that its request has begun */
-#define END_NS    (3000 * MS)      /* for a kernel that is to end at once */
 
 void leave_init(struct leave *leave) {
         *leave = (struct leave){0};
@@ -143,7 +142,7 @@ static int leaving(struct plane *plane, uint64_t now, char *error) {
         r = park_ended(&plane->park, &ended, error);
         if (r || ended)
                 return r ? r : left(plane, now, error);
-        if (since > END_NS)
+        if (since > RUNTIME_LOST_MS * MS)
                 return error_set(-ETIMEDOUT, error, "the resident kernel did not end");
         return since > LEAVE_NS ? park_ask(&plane->park, &plane->tables, PARK_AT_ONCE, error) : 0;
 }

@@ -15,7 +15,6 @@
 #include "util/clock.h"
 
 #define STOP_MS 500u
-#define END_NS  UINT64_C(3000000000) /* then it is a fault */
 
 int moment_begin(struct plane *plane, const char *what, char *error) {
         struct moment *moment = &plane->moment;
@@ -61,7 +60,7 @@ int moment_tick(struct plane *plane, bool *ret_busy, char *error) {
                 *ret_busy = true;
                 if (!park_has_room(&plane->park)) /* it has not been told yet, for clients' kernels fill the GPU */
                         moment->since_ns = clock_now_ns();
-                return clock_now_ns() - moment->since_ns < END_NS
+                return clock_now_ns() - moment->since_ns < RUNTIME_LOST_MS * UINT64_C(1000000)
                                ? 0
                                : error_set(-ETIMEDOUT, error, "the resident kernel did not end");
         }

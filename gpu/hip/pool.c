@@ -4,14 +4,13 @@
 #include <errno.h>
 #include <string.h>
 
-#define CLEAR_MS      1000u
 #define POOL_FRACTION 8u                   /* of the free memory, at most, unless a size is asked for */
 #define POOL_LEAST    (UINT64_C(16) << 20) /* a communicator of eight */
 
 int pool_clear(struct pool *pool, uint64_t offset, uint64_t bytes, hipStream_t stream, char *error) {
         int r = runtime_check(hipMemsetAsync((char *)pool->base + offset, 0, bytes, stream), "clearing memory", error);
 
-        return r ? r : runtime_wait(stream, CLEAR_MS, "clearing memory", error);
+        return r ? r : runtime_wait(stream, "clearing memory", error);
 }
 
 int pool_open(struct pool *pool, uint64_t bytes, hipStream_t stream, const char *what, char *error) {

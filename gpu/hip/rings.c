@@ -18,8 +18,6 @@
 #include "gpu/hip/watch.h"
 #include "ring/line.h"
 
-#define COPY_MS 500u
-
 _Static_assert(BELL_OFFSET_RELEASED + BELL_DEPTH * 4 <= BELL_OFFSET_LINES, "the area's layout");
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -67,7 +65,7 @@ static int area_read(struct plane *plane, const struct ring *ring, size_t offset
 }
 
 static int area_wait(struct plane *plane, char *error) {
-        return runtime_wait(plane->control, COPY_MS, "copying to or from a bell area", error);
+        return runtime_wait(plane->control, "copying to or from a bell area", error);
 }
 
 int rings_tell_parked(struct plane *plane, char *error) {

@@ -79,8 +79,8 @@ int runtime_done(hipStream_t stream, bool *ret_done, const char *what, char *err
         return 0;
 }
 
-int runtime_wait(hipStream_t stream, uint32_t timeout_ms, const char *what, char *error) {
-        uint64_t end = clock_now_ns() + timeout_ms * UINT64_C(1000000);
+int runtime_wait(hipStream_t stream, const char *what, char *error) {
+        uint64_t end = clock_now_ns() + RUNTIME_LOST_MS * UINT64_C(1000000);
         bool done;
         int r;
 
@@ -89,7 +89,7 @@ int runtime_wait(hipStream_t stream, uint32_t timeout_ms, const char *what, char
                 if (r || done)
                         return r;
                 if (clock_now_ns() > end)
-                        return error_set(-ETIMEDOUT, error, "%s: not done after %u ms", what, timeout_ms);
+                        return error_set(-ETIMEDOUT, error, "%s: not done after %u ms", what, RUNTIME_LOST_MS);
                 runtime_pause();
         }
 }

@@ -10,14 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What a GPU has not done by then it never will, and it is given up, with all that everybody has under way on it. GPUs
+ * stand still for longer than one would think: for 9 to 10 s, copies and kernels of all processes alike, when thirty
+ * began on one under MPS beside requests (H200, driver 580.159). */
+#define RUNTIME_LOST_MS 30000u
+
 /* 0, or negative errno with "what: why" in `error` (PLANE_TEXT bytes; may be NULL). -EBUSY: other memory is mapped
  * where this would be. -EIO: the context is lost, or nothing better is known. */
 int runtime_check(hipError_t result, const char *what, char *error);
 
 /* Device memory that other GPUs and the host look at while kernels run. */
 int runtime_alloc_shared(size_t bytes, void **ret_address, const char *what, char *error);
-/* Waits for everything in the stream, but not for ever: -ETIMEDOUT. */
-int runtime_wait(hipStream_t stream, uint32_t timeout_ms, const char *what, char *error);
+/* Waits for everything in the stream, but not for ever: -ETIMEDOUT after RUNTIME_LOST_MS. */
+int runtime_wait(hipStream_t stream, const char *what, char *error);
 /* One look: *ret_done. */
 int runtime_done(hipStream_t stream, bool *ret_done, const char *what, char *error);
 /* Between two looks of a loop that waits. */

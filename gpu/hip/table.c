@@ -22,10 +22,8 @@
 #include "gpu/hip/park.h"
 #include "util/clock.h"
 
-#define SETTLE_MS      500u
-#define ACKNOWLEDGE_NS UINT64_C(1000000000)
-#define BEGIN_NS       UINT64_C(20000000)
-#define ENDED_EVERY    64u /* looks between two questions whether the kernel has ended */
+#define BEGIN_NS    UINT64_C(20000000)
+#define ENDED_EVERY 64u /* looks between two questions whether the kernel has ended */
 
 static int tables_put(void *context, size_t offset, size_t bytes) {
         struct tables *tables = context;
@@ -39,7 +37,7 @@ static int tables_put(void *context, size_t offset, size_t bytes) {
 static int tables_settle(void *context) {
         struct tables *tables = context;
 
-        return runtime_wait(tables->stream, SETTLE_MS, "writing tables", tables->text);
+        return runtime_wait(tables->stream, "writing tables", tables->text);
 }
 
 static int tables_fault(struct tables *tables, int r, char *error) {
@@ -118,7 +116,7 @@ int tables_commit(struct tables *tables, struct park *park, char *error) {
                 if (all_acknowledged(tables, park->n_workers, tables->shadow.table->version, now - start > BEGIN_NS))
                         return 0;
                 now = clock_now_ns();
-                if (now - start > ACKNOWLEDGE_NS)
+                if (now - start > RUNTIME_LOST_MS * UINT64_C(1000000))
                         return error_set(-ETIMEDOUT, error, "the resident kernel does not look at its tables");
                 if (k % ENDED_EVERY == ENDED_EVERY - 1)
                         r = park_ended(park, &ended, error);

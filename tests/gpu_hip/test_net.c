@@ -340,7 +340,7 @@ static void a_kernel_that_never_ends(void **state) {
         fake.at_look = put_the_clock_forward;
         assert_int_equal(w->f.ops->comm_attach(w->f.plane, &w->comm, w->f.error), -EBUSY);
         fake.at_look = NULL;
-        fake_clock_advance_ms(4000);
+        fake_clock_advance_ms(RUNTIME_LOST_MS + 1000);
         assert_int_equal(w->f.ops->tick(w->f.plane, w->f.error), -EIO);
         assert_non_null(strstr(w->f.error, "did not end"));
         atomic_store(&fake.deaf_to_stop, false);
