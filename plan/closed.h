@@ -13,14 +13,15 @@ struct cluster {
         uint32_t n_nodes, n_gpus; /* of each node */
         uint32_t n_rails;         /* of each node */
         double gpu_gbs;           /* GB/s, which is bytes per nanosecond: a GPU to all others of its node, each way */
-        double rail_gbs;          /* a rail, each way */
-        double base_ns;           /* a request, with what happens inside nodes */
-        double hop_ns;            /* an exchange between nodes */
-        double near_ns;           /* a hop of a ring inside a node */
-        double message_ns;        /* each message of a rail but those that it waits for */
-        double factor;            /* bytes on wires for each byte of data: 2 where each word has a flag beside it */
-        bool staged;              /* chunks wait where channels are full (plan_geometry_choose_nodes); else never */
-        const char *source;       /* of the constants, for people */
+        double link_gbs;    /* of it, to each of the others, where links are direct; 0: they are through a switch */
+        double rail_gbs;    /* a rail, each way */
+        double base_ns;     /* a request, with what happens inside nodes */
+        double hop_ns;      /* an exchange between nodes */
+        double near_ns;     /* a hop of a ring inside a node */
+        double message_ns;  /* each message of a rail but those that it waits for */
+        double factor;      /* bytes on wires for each byte of data: 2 where each word has a flag beside it */
+        bool staged;        /* chunks wait where channels are full (plan_geometry_choose_nodes); else never */
+        const char *source; /* of the constants, for people */
         struct {
                 double hop_ns;      /* an exchange */
                 double factor;      /* how many times as long as gpu_gbs says bytes take; 0: nothing is known */

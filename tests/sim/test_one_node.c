@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "railmux/railmux.h"
 #include "ring/ring.h"
@@ -12,7 +13,7 @@
 #include "tools/sim/sim.h"
 
 /* What railmuxd's table says runs there. */
-static double us_of(const char *name, uint32_t operation, double bytes) {
+static double us_of_ranks(const char *name, uint32_t n_ranks, uint32_t operation, double bytes) {
         struct cluster_form form;
         struct cluster_table table;
         struct cluster_look look;
@@ -22,10 +23,15 @@ static double us_of(const char *name, uint32_t operation, double bytes) {
         if (cluster_load(name, &cluster, &form, error, sizeof(error)))
                 fail_msg("%s: %s", name, error);
         cluster.n_nodes = 1;
+        cluster_gpus(&cluster, n_ranks);
         assert_int_equal(cluster_table_make(&cluster, &form, false, &table), 0);
         cluster_look(&cluster, operation, bytes, &(struct cluster_wish){.table = &table}, &look);
         assert_in_range(look.chosen, 0, look.n_choices - 1);
         return look.choices[look.chosen].ns / 1000;
+}
+
+static double us_of(const char *name, uint32_t operation, double bytes) {
+        return us_of_ranks(name, 8, operation, bytes);
 }
 
 /* Compares, and the row of docs/plans.md. */
@@ -68,8 +74,9 @@ static uint32_t each(const char *path, void (*line)(const double number[4], cons
 }
 
 /* railmux-sim OP --topology FILE says the same. */
-static double us_on(const char *path, uint32_t operation, uint64_t bytes) {
-        const struct options options = {.operation = operation, .ranks = 8, .type = RMX_BFLOAT16, .topology = path};
+static double us_on(const char *path, uint32_t n_ranks, uint32_t operation, uint64_t bytes) {
+        const struct options options = {
+                .operation = operation, .ranks = n_ranks, .ranks_given = true, .type = RMX_BFLOAT16, .topology = path};
         struct sim_result *result = calloc(1, sizeof(*result));
         char error[OPTIONS_ERROR_MAX];
         struct sim sim;
@@ -88,15 +95,18 @@ static double us_on(const char *path, uint32_t operation, uint64_t bytes) {
         return us;
 }
 
+/* Whichever way it is asked, also for a part of the GPUs. */
 static void check_same(const char *name, const char *path) {
-        for (uint64_t bytes = 1024; bytes <= 64 << 20; bytes *= 4) {
-                double want = us_of(name, RING_OP_ALL_REDUCE, (double)bytes);
+        for (uint32_t n = 2; n <= 8; n *= 2)
+                for (uint64_t bytes = 1024; bytes <= 64 << 20; bytes *= 4) {
+                        double want = us_of_ranks(name, n, RING_OP_ALL_REDUCE, (double)bytes);
+                        double us = us_on(path, n, RING_OP_ALL_REDUCE, bytes);
 
-                assert_true(fabs(us_of(path, RING_OP_ALL_REDUCE, (double)bytes) / want - 1) < 0.001);
-                if (fabs(us_on(path, RING_OP_ALL_REDUCE, bytes) / want - 1) > 0.01)
-                        fail_msg("%s, %llu bytes: %.2f us, and %s takes %.2f", path, (unsigned long long)bytes,
-                                 us_on(path, RING_OP_ALL_REDUCE, bytes), name, want);
-        }
+                        assert_true(fabs(us_of_ranks(path, n, RING_OP_ALL_REDUCE, (double)bytes) / want - 1) < 0.001);
+                        if (fabs(us / want - 1) > 0.01)
+                                fail_msg("%s, %u ranks, %llu bytes: %.2f us, and %s takes %.2f", path, n,
+                                         (unsigned long long)bytes, us, name, want);
+                }
 }
 
 static void h200_line(const double number[4], const char *text) {
@@ -137,11 +147,40 @@ static void test_mi300x(void **state) {
         check_same("mi300x:1x8", FIXTURES "/mi300x-8x8.xml");
 }
 
+/* Links whose speed nobody knows would carry anything in no time. */
+static void test_no_speeds(void **state) {
+        char text[1u << 16], path[] = "no-speeds-XXXXXX", *at = text;
+        struct options options = {.operation = RING_OP_ALL_REDUCE, .ranks = 8, .type = RMX_BFLOAT16, .topology = path};
+        char error[OPTIONS_ERROR_MAX];
+        FILE *file = fopen(FIXTURES "/mi300x-8x8.xml", "re");
+        struct sim sim;
+        int fd;
+
+        (void)state;
+        assert_non_null(file);
+        text[fread(text, 1, sizeof(text) - 1, file)] = 0;
+        fclose(file);
+        at = strstr(text, "kind=\"xgmi\" bytes_per_second"); /* of one of them */
+        assert_non_null(at);
+        at = strstr(at, "bytes_per_second");
+        memset(at, ' ', strcspn(at, "/"));
+        fd = mkstemp(path);
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+        close(fd);
+        assert_int_equal(sim_init(&sim, &options, error), 0);
+        assert_true(sim.hops_and_links);
+        assert_null(sim.source); /* nothing is predicted */
+        sim_deinit(&sim);
+        unlink(path);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_h200),
                 cmocka_unit_test(test_sglang),
                 cmocka_unit_test(test_mi300x),
+                cmocka_unit_test(test_no_speeds),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,6 +61,7 @@ static const struct cluster kinds[] = {
          .source = "nominal NVLink; latency and rail of NVRAR 4x4, 8 KiB and 1 MiB"},
         {.name = "mi300x",
          .gpu_gbs = GPU_GBS_UNSURE,
+         .link_gbs = XGMI_GBS,
          .rail_gbs = 50,
          .base_ns = 12553,
          .hop_ns = 5000,
@@ -87,6 +88,12 @@ static void take_one(const struct one_node *one, double nominal_gbs, struct clus
         c->one.source = one->source;
 }
 
+void cluster_gpus(struct cluster *cluster, uint32_t n_gpus) {
+        cluster->n_gpus = n_gpus;
+        if (cluster->link_gbs > 0 && n_gpus > 1)
+                cluster->gpu_gbs = cluster->link_gbs * (n_gpus - 1);
+}
+
 static int take_shape(const char *name, const char *shape, struct cluster *c, char *ret_error, size_t error_size) {
         int end = 0;
 
@@ -97,6 +104,7 @@ static int take_shape(const char *name, const char *shape, struct cluster *c, ch
                          CLUSTER_NODES_MAX, CLUSTER_GPUS_MAX);
                 return -EINVAL;
         }
+        cluster_gpus(c, c->n_gpus);
         c->n_rails = c->n_gpus;
         return 0;
 }
@@ -227,6 +235,8 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
         form->own_rails = c->n_rails == c->n_gpus;
         if (most > 0)
                 take_one(one_node_of(topology), c->gpu_gbs, c);
+        if (most > 0 && !nvlink && topology_full_mesh(topology))
+                c->link_gbs = most / (c->n_gpus - 1);
         c->base_ns = 12553;
         c->hop_ns = 5000;
         c->near_ns = nvlink ? NVLINK_NS : XGMI_NS;

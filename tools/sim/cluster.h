@@ -25,5 +25,7 @@ struct cluster_form {
  */
 int cluster_load(const char *text, struct cluster *ret_cluster, struct cluster_form *ret_form, char *ret_error,
                  size_t error_size);
+/* So many GPUs on each node, and what each then has to the others. */
+void cluster_gpus(struct cluster *cluster, uint32_t n_gpus);
 /* Does a word of the command line look like one? */
 bool cluster_named(const char *text);

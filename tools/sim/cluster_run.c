@@ -91,6 +91,8 @@ static int take_option(struct command *c, int option, char *error) {
                 return r;
         case OPT_GPUS:
                 r = take_number("--ranks-per-node", optarg, CLUSTER_GPUS_MAX, &c->cluster.n_gpus, error);
+                if (!r)
+                        cluster_gpus(&c->cluster, c->cluster.n_gpus);
                 if (!r && c->form.own_rails)
                         c->cluster.n_rails = c->cluster.n_gpus;
                 return r;

@@ -38,6 +38,8 @@ const struct one_node *one_node_of(const struct topology *topology) {
 
                 if (topology->nodes[link->a].kind != TOPOLOGY_GPU || topology->nodes[link->b].kind != TOPOLOGY_GPU)
                         continue;
+                if (link->bytes_per_second == 0) /* then bytes would cost nothing */
+                        return NULL;
                 if (link->kind == TOPOLOGY_LINK_NVLINK)
                         found = one_node_named("h200");
                 else if (link->kind == TOPOLOGY_LINK_XGMI)
