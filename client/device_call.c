@@ -70,6 +70,8 @@ static bool can_inline(const struct operation *o) {
         }
 }
 
+_Static_assert(CLIENT_GPU_RANKS >= COMM_RANKS_MAX, "an argument block has room for all ranks");
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 /* What the pointer points into, which must be of use on this device. */
 static int locate(const struct operation *o, const char *name, const void *address, size_t bytes, bool inlined,
