@@ -73,8 +73,13 @@ static int comm_get_plans(struct comm *comm, char *error, size_t error_size) {
         for (uint32_t i = 0; i < comm->n_choices; i++) {
                 const struct plan_choice *c = &comm->choices[i];
 
-                r = plans_get(&comm->executor->plans, c->operation, c->algorithm, comm->n_ranks, &comm->geometry,
-                              comm->area ? &comm->nodes : NULL, &comm->plans[i], &verdict);
+                r = plans_get(&comm->executor->plans,
+                              &(struct plans_shape){.operation = c->operation,
+                                                    .algorithm = c->algorithm,
+                                                    .n_ranks = comm->n_ranks,
+                                                    .geometry = comm->geometry,
+                                                    .nodes = comm->area ? &comm->nodes : NULL},
+                              &comm->plans[i], &verdict);
                 if (r < 0)
                         return r;
                 if (r) {

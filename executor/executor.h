@@ -6,15 +6,15 @@
  * Two kinds of threads: one control thread (libevent; talks to railmuxd) and the workers. `tables` is a read-write
  * lock: workers hold it for reading during one bounded step, the control thread for writing while it changes what
  * exists (sessions, bells, buffers, comms). So nothing a worker looks at disappears under it, and under the write lock
- * no worker touches client memory. One more thread verifies plans, and sees nothing of all this (plans.c).
+ * no worker touches client memory. One more thread verifies plans, and sees nothing of all this (plan/plans.h).
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "executor/plans.h"
 #include "gpu/gpu.h"
+#include "plan/plans.h"
 
 struct bell;
 struct buffer;

@@ -83,6 +83,12 @@ static uint64_t comm_of(const Railmux__Executor__Message *m) {
                 return m->comm_detach->comm;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE:
                 return m->rank_leave->comm;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_HOLD:
+                return m->comm_hold->comm;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE:
+                return m->comm_move->comm;
+        case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_RELEASE:
+                return m->comm_release->comm;
         default:
                 return 0;
         }

@@ -331,7 +331,8 @@ static void link_attention(evutil_socket_t fd, short what, void *userdata) {
 
         (void)what;
         (void)!read(fd, &value, sizeof(value)); /* ours alone and non-blocking */
-        service->ops->released(service->object, link_send, link);
+        if (service->ops->released)
+                service->ops->released(service->object, link_send, link);
         if (link->fd >= 0)
                 service->ops->failures(service->object, link_send, link);
         link_resume(link);

@@ -33,6 +33,8 @@ void plane_call_reach(struct plane_executor *executor, const Railmux__Executor__
 void plane_call_reach_retire(struct plane_executor *executor, const Railmux__Executor__ReachRetire *m);
 
 /* ---- plane_call_comm.c ------------------------------------------------------------------------------------------- */
+/* May the call be carried out now? If not, the plane is making what it lacks, and attention_fd tells. */
+bool plane_call_ready(struct plane_executor *executor, const Railmux__Executor__CommAttach *m);
 void plane_call_comm(struct plane_executor *executor, const Railmux__Executor__CommAttach *m, const int *fds,
                      unsigned int n_fds, struct dispatch_result *result);
 void plane_call_abort(struct plane_executor *executor, const Railmux__Executor__CommAbort *m);

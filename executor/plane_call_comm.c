@@ -28,6 +28,14 @@ static bool member_far(const Railmux__Executor__CommAttach *m, uint32_t rank) {
         return m->n_nodes > 1 && m->members[rank]->node != m->node;
 }
 
+static uint8_t member_node(const Railmux__Executor__CommAttach *m, uint32_t rank) {
+        return m->n_nodes > 1 ? (uint8_t)m->members[rank]->node : 0;
+}
+
+static bool attach_fits(const Railmux__Executor__CommAttach *m) {
+        return plane_staging_bytes(m->n_ranks) && m->n_members == m->n_ranks && m->n_choices <= PLAN_CHOICES_MAX;
+}
+
 static void comm_fill(struct plane_executor *executor, struct plane_attached *comm,
                       const Railmux__Executor__CommAttach *m, struct plane_comm_member *members) {
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
@@ -47,9 +55,18 @@ static void comm_fill(struct plane_executor *executor, struct plane_attached *co
                         .staging = from->staging,
                         .here = rank->here,
                         .far = rank->far,
-                        .node = m->n_nodes > 1 ? (uint8_t)from->node : 0,
+                        .node = member_node(m, i),
                 };
         }
+}
+
+static void choices_fill(const Railmux__Executor__CommAttach *m, struct plan_choice *ret_choices) {
+        for (size_t i = 0; i < m->n_choices; i++)
+                ret_choices[i] = (struct plan_choice){
+                        .operation = m->choices[i]->operation,
+                        .algorithm = m->choices[i]->algorithm,
+                        .max_bytes = m->choices[i]->max_bytes,
+                };
 }
 
 /* What the plane is told; members and choices lie where the caller keeps them. */
@@ -57,12 +74,7 @@ static void comm_describe(struct plane_executor *executor, struct plane_attached
                           const Railmux__Executor__CommAttach *m, struct plane_comm_member *members,
                           struct plan_choice *choices, struct plane_comm *ret_description) {
         comm_fill(executor, comm, m, members);
-        for (size_t i = 0; i < m->n_choices; i++)
-                choices[i] = (struct plan_choice){
-                        .operation = m->choices[i]->operation,
-                        .algorithm = m->choices[i]->algorithm,
-                        .max_bytes = m->choices[i]->max_bytes,
-                };
+        choices_fill(m, choices);
         *ret_description = (struct plane_comm){
                 .id = comm->id,
                 .n_ranks = comm->n_ranks,
@@ -99,6 +111,33 @@ static int comm_net(struct plane_attached *comm, const Railmux__Executor__CommAt
         return plane_net_map(&comm->net, fds[1], fds[2], error);
 }
 
+/* Whatever is wrong with the call shows again, and is reported, when it is carried out. */
+bool plane_call_ready(struct plane_executor *executor, const Railmux__Executor__CommAttach *m) {
+        const struct plane_net somewhere = {.doorbell_fd = -1};
+        struct plane_comm_member members[PLAN_RANKS_MAX];
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        const struct plane_comm wanted = {.id = m->comm,
+                                          .n_ranks = m->n_ranks,
+                                          .members = members,
+                                          .choices = choices,
+                                          .n_choices = (uint32_t)m->n_choices,
+                                          .net = m->n_nodes > 1 ? &somewhere : NULL};
+
+        if (!executor->ops->comm_ready || plane_comm_find(executor, m->comm) || !attach_fits(m))
+                return true;
+        for (uint32_t i = 0; i < m->n_ranks; i++) {
+                const bool far = member_far(m, i);
+
+                members[i] = (struct plane_comm_member){
+                        .here = !far && m->members[i]->gpu == executor->gpu,
+                        .far = far,
+                        .node = member_node(m, i),
+                };
+        }
+        choices_fill(m, choices);
+        return executor->ops->comm_ready(executor->plane, &wanted);
+}
+
 void plane_call_comm(struct plane_executor *executor, const Railmux__Executor__CommAttach *m, const int *fds,
                      unsigned int n_fds, struct dispatch_result *result) {
         struct plane_attached *comm = plane_comm_find(executor, m->comm);
@@ -112,7 +151,7 @@ void plane_call_comm(struct plane_executor *executor, const Railmux__Executor__C
                 result->epoch = comm->epoch;
                 return;
         }
-        if (!plane_staging_bytes(m->n_ranks) || m->n_members != m->n_ranks || m->n_choices > PLAN_CHOICES_MAX) {
+        if (!attach_fits(m)) {
                 plane_result_set(result, RMX_E_INVALID, "comm_attach out of bounds");
                 return;
         }

@@ -24,9 +24,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "executor/comm.h"
+#include "executor/plane_call.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
 #include "util/clock.h"
@@ -183,6 +186,18 @@ static void service_call(void *object, const Railmux__Executor__Message *message
         plane_call(object, message, fds, n_fds, ret_result);
 }
 
+static bool service_ready(void *object, const Railmux__Executor__Message *message) {
+        return message->body_case != RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH ||
+               plane_call_ready(object, message->comm_attach);
+}
+
+static void service_round(void *object) {
+        struct plane_executor *executor = object;
+
+        if (executor->ops->comm_round)
+                executor->ops->comm_round(executor->plane);
+}
+
 static void tell_shuns(struct plane_executor *executor, const struct plane_info *info) {
         if (info->shuns == executor->shuns)
                 return;
@@ -242,6 +257,8 @@ static const struct link_ops plane_link_ops = {
         .statistics = service_statistics,
         .failures = service_failures,
         .stalls = service_stalls,
+        .ready = service_ready,
+        .round = service_round,
         .call = service_call,
         .tick = service_tick,
         .drain = service_drain,
@@ -264,10 +281,15 @@ int plane_executor_init(struct plane_executor *executor, const struct plane_ops 
                 .service = {.ops = &plane_link_ops,
                             .object = executor,
                             .stall_ns = stall_ns,
-                            .attention_fd = -1,
                             .tick_ms = PLANE_TICK_MS,
                             .tells_drain = true},
         };
+        executor->attention_fd = executor->service.attention_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (executor->attention_fd < 0) {
+                snprintf(error, PLANE_TEXT, "no descriptor to be told by: %s", strerror(errno));
+                return -errno;
+        }
+        wanted.told_fd = executor->attention_fd;
         if (getrandom(&executor->instance, sizeof(executor->instance), 0) != sizeof(executor->instance)) {
                 snprintf(error, PLANE_TEXT, "no random numbers");
                 return -EIO;
@@ -289,6 +311,8 @@ void plane_executor_deinit(struct plane_executor *executor) {
         if (!executor->ops)
                 return;
         executor->ops->close(executor->plane); /* ends the kernels, before what they look at is unmapped */
+        if (executor->attention_fd >= 0)
+                close(executor->attention_fd);
         HASH_ITER(hh, executor->comms, comm, next_comm) {
                 plane_comm_free(executor, comm);
         }

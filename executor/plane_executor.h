@@ -88,6 +88,7 @@ struct plane_executor {
         ino_t latch_file;
         uint64_t peers[PLANE_GPUS_MAX]; /* instance of the executor whose pool is known; 0: none */
         bool any_pairs;                 /* at the last look */
+        int attention_fd;               /* an eventfd of the plane's: there is more for comm_ready */
         bool draining;
         bool go;                      /* railmuxd has no use for it any more */
         uint64_t invalid, mismatches; /* counters */

@@ -8,7 +8,7 @@
 
 /* Whatever is wrong with the call shows again, and is reported, when it is carried out. */
 static bool prepare_comm(struct executor *executor, const Railmux__Executor__CommAttach *m) {
-        const struct plan_geometry geometry = {m->part_bytes, m->slots};
+        struct plans_shape shape = {.n_ranks = m->n_ranks, .geometry = {m->part_bytes, m->slots}};
         uint8_t node[PLAN_RANKS_MAX] = {0};
         struct plan_nodes nodes;
         bool ready = true;
@@ -19,10 +19,13 @@ static bool prepare_comm(struct executor *executor, const Railmux__Executor__Com
                 node[i] = m->members[i]->node < PLAN_RANKS_MAX ? (uint8_t)m->members[i]->node : UINT8_MAX;
         if (m->n_nodes > 1 && plan_nodes_init(&nodes, m->n_ranks, node))
                 return true;
-        for (size_t i = 0; i < m->n_choices; i++)
-                if (plans_want(&executor->plans, m->choices[i]->operation, m->choices[i]->algorithm, m->n_ranks,
-                               &geometry, m->n_nodes > 1 ? &nodes : NULL) == PLANS_E_LATER)
+        shape.nodes = m->n_nodes > 1 ? &nodes : NULL;
+        for (size_t i = 0; i < m->n_choices; i++) {
+                shape.operation = m->choices[i]->operation;
+                shape.algorithm = m->choices[i]->algorithm;
+                if (plans_want(&executor->plans, &shape) == PLANS_E_LATER)
                         ready = false;
+        }
         return ready;
 }
 

@@ -20,7 +20,7 @@
 #include "plan/nodes.h"
 #include "plan/plan.h"
 
-#define PLANE_VERSION      13u
+#define PLANE_VERSION      14u
 #define PLANE_SYMBOL       "railmux_gpu_plane"
 #define PLANE_TEXT         256u
 #define PLANE_CALL_MS      2000u
@@ -70,6 +70,7 @@ struct plane_options {
         uint32_t blocks;     /* resident blocks; 0: as the policy says */
         uint64_t pool_bytes; /* staging to begin with; 0: a default */
         uint64_t left_ns;    /* ranks of other nodes that have left are believed after so long; 0: a default */
+        int told_fd;         /* an eventfd that is written when comm_ready may say more; the caller's. 0: none */
 };
 
 struct plane_info {
@@ -188,6 +189,12 @@ struct plane_ops {
                             char *error);
         void (*reach_retire)(struct plane *plane, uint64_t session, uint32_t id); /* 0: all of the session */
 
+        /* May comm_attach be called with this without its taking long? If not, what it lacks is made beside, and
+         * told_fd is written when there is more of it. Only members' `here` and `node`, choices, and whether there is a
+         * `net`, are looked at. After comm_round all who still wait ask again, and what nobody asks for in that round
+         * or the next is not kept for him. Both NULL: it never takes long. */
+        bool (*comm_ready)(struct plane *plane, const struct plane_comm *comm);
+        void (*comm_round)(struct plane *plane);
         /* Staging of its members is clean on return. -EINVAL also if the net area is not one for so many ranks. Of one
          * over several nodes: -ENOSPC: no more pinned memory for it; -EBUSY: not now, but soon. */
         int (*comm_attach)(struct plane *plane, const struct plane_comm *comm, char *error);

@@ -21,7 +21,6 @@
 #include "gpu/hip/error.h"
 #include "gpu/hip/programs.h"
 #include "plan/nodes.h"
-#include "plan/verify.h"
 #include "ring/line.h"
 
 /*
@@ -77,21 +76,32 @@ static bool plan_runs_on_device(const struct plan *plan, uint64_t here) {
 }
 
 /* A channel of kernels between nodes has more slots than others (gpu/device/wire.h): nobody gets stuck with more. */
-static int plan_verified(struct choices_plan *entry, const struct plan *plan, uint32_t transport, char *error) {
-        struct plan_geometry geometry = {.part_bytes = chunk_bytes[transport], .slots = STAGING_SLOTS};
+static struct plans_shape plan_shape(const struct plan *plan, uint32_t transport) {
+        return (struct plans_shape){.operation = plan->operation,
+                                    .algorithm = plan->algorithm,
+                                    .n_ranks = plan->n_ranks,
+                                    .geometry = {.part_bytes = chunk_bytes[transport], .slots = STAGING_SLOTS},
+                                    .nodes = plan->nodes,
+                                    .alike = plan_passes(plan)};
+}
+
+static int plan_verified(struct choices *choices, struct choices_plan *entry, const struct plan *plan,
+                         uint32_t transport, char *error) {
+        const struct plans_shape shape = plan_shape(plan, transport);
         struct plan_verdict verdict = {0};
+        const struct plan *verified;
         int r;
 
         if (entry->verified[transport])
                 return 0;
-        r = plan_passes(plan) ? plan_verify_alike(plan, &geometry, &verdict)
-                              : plan_verify_all(plan, &geometry, NULL, 0, &verdict);
+        r = plans_get(&choices->verified, &shape, &verified, &verdict);
         if (r < 0)
                 return error_set(r, error, "verifying a plan: out of memory");
         if (r)
                 return error_set(-EINVAL, error, "plan %s of %s for %u ranks is refused: %s",
                                  plan_algorithm_name(plan->algorithm), plan_operation_name(plan->operation),
                                  plan->n_ranks, verdict.text);
+        plans_put(&choices->verified, verified); /* that it is right is all that is needed of it */
         entry->verified[transport] = true;
         return 0;
 }
@@ -205,7 +215,7 @@ static int plan_take(struct choices *choices, struct shadow *shadow, const struc
                 return error_set(-ENOSPC, error, "more than %u plans are in use", TABLE_PLANS - 1);
         if (!plan_is(entry, plan, here)) {
                 *entry = (struct choices_plan){0};
-                r = plan_verified(entry, plan, transport, error);
+                r = plan_verified(choices, entry, plan, transport, error);
                 if (!r)
                         r = plan_set(choices, shadow, index, plan, here, error);
                 if (r) {
@@ -216,7 +226,7 @@ static int plan_take(struct choices *choices, struct shadow *shadow, const struc
                 entry->algorithm = plan->algorithm;
                 entry->n_ranks = plan->n_ranks;
         }
-        r = plan_verified(entry, plan, transport, error);
+        r = plan_verified(choices, entry, plan, transport, error);
         if (r)
                 return r;
         entry->references++;
@@ -276,64 +286,127 @@ static int class_add(struct choices *choices, struct shadow *shadow, const struc
         return r;
 }
 
-/* limit: of packets; above: what the class before covers; the classes of an operation ascend. */
-static int class_split(struct choices *choices, struct shadow *shadow, const struct plan *plan, uint64_t here,
-                       uint64_t limit, uint64_t above, bool first, uint64_t max_bytes, struct table_choices *table,
-                       char *error) {
-        int r = 0;
+/* The classes of an operation ascend: what those before cover. */
+struct covered {
+        uint64_t above[TABLE_OPERATIONS];
+        bool seen[TABLE_OPERATIONS];
+};
 
-        if (first || above < limit)
-                r = class_add(choices, shadow, plan, here, max_bytes < limit ? max_bytes : limit, STAGING_PACKET, table,
-                              error);
-        if (!r && max_bytes > limit)
-                r = class_add(choices, shadow, plan, here, max_bytes, STAGING_BULK, table, error);
-        return r;
+/* What is in order about a choice, of those before it: -EINVAL. */
+static int covered_check(const struct covered *covered, const struct plan_choice *wanted, uint32_t i, char *error) {
+        const uint32_t operation = wanted[i].operation;
+
+        if (operation < TABLE_OPERATIONS &&
+            (!covered->seen[operation] || wanted[i].max_bytes > covered->above[operation]))
+                return 0;
+        return error_set(-EINVAL, error, "choice %u is out of order or of no operation", i);
+}
+
+/* The transports that the class has, a bit each, and the largest of each. It is covered afterwards. */
+static uint32_t covered_split(struct covered *covered, const struct plan *plan, bool far, uint64_t max_bytes,
+                              uint64_t ret_bytes[STAGING_TRANSPORTS]) {
+        const uint64_t limit = packet_bytes(plan, far);
+        const bool packets = !covered->seen[plan->operation] || covered->above[plan->operation] < limit;
+
+        ret_bytes[STAGING_PACKET] = max_bytes < limit ? max_bytes : limit;
+        ret_bytes[STAGING_BULK] = max_bytes;
+        covered->above[plan->operation] = max_bytes;
+        covered->seen[plan->operation] = true;
+        return (uint32_t)packets << STAGING_PACKET | (uint32_t)(max_bytes > limit) << STAGING_BULK;
 }
 
 static bool algorithm_staged(uint32_t algorithm) {
         return algorithm == PLAN_HIERARCHICAL_STAGED || algorithm == PLAN_HIERARCHICAL_STAGED_SCATTER;
 }
 
-/* 0, or what is wrong; *ret_fits: kernels can run it. What railmuxd has chosen for kernels over nodes they must all be
- * able to run: another plan in its place, here only, would be no plan. */
-static int plan_make(const struct choices_where *where, const struct plan_choice *wanted, struct plan *ret_plan,
-                     bool *ret_fits, char *error) {
-        const struct plan_nodes *nodes = where->nodes;
-        const bool staged = algorithm_staged(wanted->algorithm);
-        int r = staged && nodes
-                        ? plan_build_nodes(wanted->operation, wanted->algorithm, where->n_ranks, nodes, ret_plan)
-                        : plan_build(wanted->operation, wanted->algorithm, where->n_ranks, ret_plan);
+static int plan_make(const struct choices_where *where, const struct plan_choice *wanted, struct plan *ret_plan) {
+        return algorithm_staged(wanted->algorithm) && where->nodes
+                       ? plan_build_nodes(wanted->operation, wanted->algorithm, where->n_ranks, where->nodes, ret_plan)
+                       : plan_build(wanted->operation, wanted->algorithm, where->n_ranks, ret_plan);
+}
 
-        *ret_fits = !r && plan_runs_on_device(ret_plan, where->here);
-        if (!staged || *ret_fits)
-                return 0;
+/* What railmuxd has chosen for kernels over nodes they must all be able to run: another plan in its place, here only,
+ * would be no plan. */
+static int plan_missing(const struct choices_where *where, const struct plan_choice *wanted, char *error) {
+        if (!algorithm_staged(wanted->algorithm))
+                return 0; /* the class above serves these sizes, or nobody does */
         return error_set(-EINVAL, error, "%s of %s is no plan for %u ranks on %u nodes",
                          plan_algorithm_name(wanted->algorithm), plan_operation_name(wanted->operation), where->n_ranks,
-                         nodes ? nodes->n_nodes : 1);
+                         where->nodes ? where->nodes->n_nodes : 1);
 }
 
 static int table_build(struct choices *choices, struct shadow *shadow, const struct choices_where *where,
                        const struct plan_choice *wanted, uint32_t n_wanted, struct table_choices *table, char *error) {
-        uint64_t above[TABLE_OPERATIONS] = {0};
-        bool seen[TABLE_OPERATIONS] = {false};
+        struct covered covered = {0};
         int r = 0;
 
         for (uint32_t i = 0; !r && i < n_wanted; i++) {
-                uint32_t operation = wanted[i].operation;
+                uint64_t bytes[STAGING_TRANSPORTS];
+                uint32_t transports;
                 struct plan plan;
-                bool fits;
 
-                if (operation >= TABLE_OPERATIONS || (seen[operation] && wanted[i].max_bytes <= above[operation]))
-                        return error_set(-EINVAL, error, "choice %u is out of order or of no operation", i);
-                r = plan_make(where, &wanted[i], &plan, &fits, error);
-                if (r || !fits)
-                        continue; /* the class above serves these sizes, or nobody does */
-                r = class_split(choices, shadow, &plan, where->here, packet_bytes(&plan, where->nodes != NULL),
-                                above[operation], !seen[operation], wanted[i].max_bytes, table, error);
-                above[operation] = wanted[i].max_bytes;
-                seen[operation] = true;
+                r = covered_check(&covered, wanted, i, error);
+                if (r)
+                        return r;
+                if (plan_make(where, &wanted[i], &plan) || !plan_runs_on_device(&plan, where->here)) {
+                        r = plan_missing(where, &wanted[i], error);
+                        continue;
+                }
+                transports = covered_split(&covered, &plan, where->nodes != NULL, wanted[i].max_bytes, bytes);
+                for (uint32_t t = 0; !r && t < STAGING_TRANSPORTS; t++)
+                        if (transports >> t & 1)
+                                r = class_add(choices, shadow, &plan, where->here, bytes[t], t, table, error);
         }
         return r;
+}
+
+/* ---- communicators ----------------------------------------------------------------------------------------------- */
+void choices_init(struct choices *choices, int told_fd) {
+        plans_init(&choices->verified);
+        choices->verified.told_fd = told_fd;
+}
+
+void choices_deinit(struct choices *choices) {
+        plans_deinit(&choices->verified);
+}
+
+static bool plan_ready(struct choices *choices, const struct choices_where *where, const struct plan *plan,
+                       uint32_t transport) {
+        const struct plans_shape shape = plan_shape(plan, transport);
+        const uint32_t index = plan_entry(choices, plan, where->here);
+
+        return (plan_is(&choices->plans[index], plan, where->here) && choices->plans[index].verified[transport]) ||
+               plans_want(&choices->verified, &shape) != PLANS_E_LATER;
+}
+
+/* What is wrong shows again, and is reported, when it is taken. */
+bool choices_ready(struct choices *choices, const struct choices_where *where, const struct plan_choice *wanted,
+                   uint32_t n_wanted) {
+        struct covered covered = {0};
+        bool ready = true;
+
+        for (uint32_t i = 0; i < n_wanted; i++) {
+                uint64_t bytes[STAGING_TRANSPORTS];
+                uint32_t transports;
+                struct plan plan;
+
+                if (covered_check(&covered, wanted, i, NULL))
+                        return true;
+                if (plan_make(where, &wanted[i], &plan))
+                        continue;
+                /* Programs are not looked at: that takes long, too, and those over nodes are all needed. */
+                if (plan_passes(&plan) ? !plan.nodes : !plan_runs_on_device(&plan, where->here))
+                        continue;
+                transports = covered_split(&covered, &plan, where->nodes != NULL, wanted[i].max_bytes, bytes);
+                for (uint32_t t = 0; t < STAGING_TRANSPORTS; t++)
+                        if ((transports >> t & 1) && !plan_ready(choices, where, &plan, t))
+                                ready = false;
+        }
+        return ready;
+}
+
+void choices_round(struct choices *choices) {
+        plans_round(&choices->verified);
 }
 
 int choices_take(struct choices *choices, struct shadow *shadow, const struct choices_where *where,

@@ -304,18 +304,32 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
 
 static int comm_detach(struct plane *plane, struct comm *comm);
 
-static int comm_choose(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
-        struct choices_where where = {.n_ranks = what->n_ranks};
+/* nodes: memory for it. False: the nodes are no nodes of a plan. */
+static bool comm_where(const struct plane_comm *what, struct plan_nodes *nodes, struct choices_where *ret_where) {
         uint8_t node[STAGING_RANKS_MAX];
-        struct plan_nodes nodes;
 
+        *ret_where = (struct choices_where){.n_ranks = what->n_ranks, .nodes = what->net ? nodes : NULL};
         for (uint32_t r = 0; r < what->n_ranks; r++) {
                 node[r] = what->members[r].node;
-                where.here |= (uint64_t)member_here(what, r) << r;
+                ret_where->here |= (uint64_t)member_here(what, r) << r;
         }
-        if (what->net && plan_nodes_init(&nodes, what->n_ranks, node))
+        return !what->net || !plan_nodes_init(nodes, what->n_ranks, node);
+}
+
+bool comms_ready(struct plane *plane, const struct plane_comm *what) {
+        struct choices_where where;
+        struct plan_nodes nodes;
+
+        return !what->n_ranks || what->n_ranks > STAGING_RANKS_MAX || !comm_where(what, &nodes, &where) ||
+               choices_ready(&plane->choices, &where, what->choices, what->n_choices);
+}
+
+static int comm_choose(struct plane *plane, struct comm *comm, const struct plane_comm *what, char *error) {
+        struct choices_where where;
+        struct plan_nodes nodes;
+
+        if (!comm_where(what, &nodes, &where))
                 return error_set(-EINVAL, error, "the communicator's nodes are not numbered without gaps");
-        where.nodes = what->net ? &nodes : NULL;
         return choices_take(&plane->choices, &plane->tables.shadow, &where, what->choices, what->n_choices,
                             &comm->choices, error);
 }

@@ -11,6 +11,8 @@ struct plane;
 
 /* NULL: there is none. */
 struct comm *comms_find(const struct plane *plane, uint64_t id);
+/* See plane_ops.comm_ready. Without the plane's lock. */
+bool comms_ready(struct plane *plane, const struct plane_comm *comm);
 int comms_attach(struct plane *plane, const struct plane_comm *comm, char *error);
 void comms_abort(struct plane *plane, uint64_t id, uint32_t status);
 void comms_thaw(struct plane *plane, uint64_t id);

@@ -144,6 +144,7 @@ static void hip_close(struct plane *plane) {
                 if (plane->control)
                         (void)hipStreamDestroy(plane->control);
         }
+        choices_deinit(&plane->choices);
         pthread_mutex_destroy(&plane->lock);
         free(plane);
 }
@@ -186,6 +187,7 @@ static int hip_open(const struct plane_options *options, struct plane **ret_plan
                 return error_set(-ENOMEM, error, "out of memory");
         pthread_mutex_init(&plane->lock, NULL);
         leave_init(&plane->leave);
+        choices_init(&plane->choices, options->told_fd > 0 ? options->told_fd : -1);
         plane->device = options->device;
         plane->policy = options->policy;
         plane->left_ns = options->left_ns ? options->left_ns : LEFT_NS;
@@ -302,6 +304,15 @@ static void hip_reach_retire(struct plane *plane, uint64_t session, uint32_t id)
         if (!plane->fault)
                 reach_retire(plane, session, id);
         plane_unlock(plane);
+}
+
+/* Nobody else looks at what is known of plans, so other threads need not wait meanwhile. */
+static bool hip_comm_ready(struct plane *plane, const struct plane_comm *comm) {
+        return comms_ready(plane, comm);
+}
+
+static void hip_comm_round(struct plane *plane) {
+        choices_round(&plane->choices);
 }
 
 static int hip_comm_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
@@ -467,6 +478,8 @@ const struct plane_ops railmux_gpu_plane = {
         .buffer_reach = hip_buffer_reach,
         .reach_import = hip_reach_import,
         .reach_retire = hip_reach_retire,
+        .comm_ready = hip_comm_ready,
+        .comm_round = hip_comm_round,
         .comm_attach = hip_comm_attach,
         .comm_abort = hip_comm_abort,
         .comm_thaw = hip_comm_thaw,

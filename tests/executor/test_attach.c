@@ -418,11 +418,14 @@ static void many_wait(void **state) {
 /* ---- the table of plans ------------------------------------------------------------------------------------------ */
 /* Shapes that differ in the geometry only: as many as one likes. */
 static const struct plan *get(struct plans *plans, uint32_t i) {
-        const struct plan_geometry geometry = {.part_bytes = 64 * (1 + i / 4), .slots = 2 + i % 4};
+        const struct plans_shape shape = {.operation = RING_OP_BARRIER,
+                                          .algorithm = PLAN_DIRECT,
+                                          .n_ranks = 2,
+                                          .geometry = {.part_bytes = 64 * (1 + i / 4), .slots = 2 + i % 4}};
         struct plan_verdict verdict;
         const struct plan *plan;
 
-        assert_int_equal(plans_get(plans, RING_OP_BARRIER, PLAN_DIRECT, 2, &geometry, NULL, &plan, &verdict), PLANS_OK);
+        assert_int_equal(plans_get(plans, &shape, &plan, &verdict), PLANS_OK);
         return plan;
 }
 
@@ -545,44 +548,67 @@ static void comms_let_go(void **state) {
         rig_deinit(&rig);
 }
 
+static struct plans_shape all_reduce_of(uint32_t algorithm, uint32_t n_ranks, uint32_t slots) {
+        return (struct plans_shape){.operation = RING_OP_ALL_REDUCE,
+                                    .algorithm = algorithm,
+                                    .n_ranks = n_ranks,
+                                    .geometry = {.part_bytes = 4096, .slots = slots}};
+}
+
 /* Whoever does not wait for the thread gets the same. */
 static void without_waiting(void **state) {
-        const struct plan_geometry geometry = {.part_bytes = 4096, .slots = 2};
+        const struct plans_shape one_shot = all_reduce_of(PLAN_ONE_SHOT, 33, 2),
+                                 zero_copy = all_reduce_of(PLAN_ZERO_COPY, 33, 2),
+                                 ring = all_reduce_of(PLAN_RING, 4, 1); /* needs two slots */
         struct plan_verdict verdict;
         const struct plan *plan;
         struct plans plans;
 
         (void)state;
         plans_init(&plans);
-        assert_int_equal(plans_want(&plans, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 33, &geometry, NULL), PLANS_E_LATER);
-        assert_int_equal(plans_want(&plans, RING_OP_ALL_REDUCE, PLAN_ZERO_COPY, 33, &geometry, NULL), PLANS_E_LATER);
-        assert_int_equal(plans_get(&plans, RING_OP_ALL_REDUCE, PLAN_ZERO_COPY, 33, &geometry, NULL, &plan, &verdict),
-                         PLANS_OK);
-        assert_int_equal(plans_get(&plans, RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 33, &geometry, NULL, &plan, &verdict),
-                         PLANS_OK);
+        assert_int_equal(plans_want(&plans, &one_shot), PLANS_E_LATER);
+        assert_int_equal(plans_want(&plans, &zero_copy), PLANS_E_LATER);
+        assert_int_equal(plans_get(&plans, &zero_copy, &plan, &verdict), PLANS_OK);
+        assert_int_equal(plans_get(&plans, &one_shot, &plan, &verdict), PLANS_OK);
         assert_int_equal(plans_verified(&plans), 2);
-        /* A ring needs two slots, and what is refused is refused each time. */
-        for (uint32_t i = 0; i < 2; i++) {
-                const struct plan_geometry one = {.part_bytes = 4096, .slots = 1};
-
-                while (plans_want(&plans, RING_OP_ALL_REDUCE, PLAN_RING, 4, &one, NULL) == PLANS_E_LATER)
+        for (uint32_t i = 0; i < 2; i++) { /* what is refused is refused each time */
+                while (plans_want(&plans, &ring) == PLANS_E_LATER)
                         sched_yield();
-                assert_int_equal(plans_get(&plans, RING_OP_ALL_REDUCE, PLAN_RING, 4, &one, NULL, &plan, &verdict),
-                                 PLANS_E_REFUSED);
+                assert_int_equal(plans_get(&plans, &ring, &plan, &verdict), PLANS_E_REFUSED);
                 assert_int_equal(verdict.condition, PLAN_FAULT_DEADLOCK);
         }
         assert_int_equal(plans.n_entries, 2);
         plans_deinit(&plans);
 }
 
+/* Of calls that are alike less is known than of all: the one does not stand for the other. */
+static void alike_is_another_shape(void **state) {
+        struct plans_shape shape = all_reduce_of(PLAN_ONE_SHOT, 4, 2);
+        const struct plan *all, *alike;
+        struct plan_verdict verdict;
+        struct plans plans;
+
+        (void)state;
+        plans_init(&plans);
+        assert_int_equal(plans_get(&plans, &shape, &all, &verdict), PLANS_OK);
+        shape.alike = true;
+        assert_int_equal(plans_get(&plans, &shape, &alike, &verdict), PLANS_OK);
+        assert_ptr_not_equal(all, alike);
+        assert_int_equal(plans_verified(&plans), 2);
+        plans_put(&plans, all);
+        plans_put(&plans, alike);
+        plans_deinit(&plans);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(others_go_ahead),  cmocka_unit_test(order_is_kept),
-                cmocka_unit_test(connection_ends),  cmocka_unit_test(many_wait),
-                cmocka_unit_test(table_is_bounded), cmocka_unit_test(comms_let_go),
-                cmocka_unit_test(without_waiting),  cmocka_unit_test(leave_is_heard),
-                cmocka_unit_test(leave_of_nobody),  cmocka_unit_test(waiting_keeps_no_other),
-                cmocka_unit_test(nobody_waits),     cmocka_unit_test(abort_is_heard),
+                cmocka_unit_test(others_go_ahead),        cmocka_unit_test(order_is_kept),
+                cmocka_unit_test(connection_ends),        cmocka_unit_test(many_wait),
+                cmocka_unit_test(table_is_bounded),       cmocka_unit_test(comms_let_go),
+                cmocka_unit_test(without_waiting),        cmocka_unit_test(leave_is_heard),
+                cmocka_unit_test(leave_of_nobody),        cmocka_unit_test(waiting_keeps_no_other),
+                cmocka_unit_test(nobody_waits),           cmocka_unit_test(abort_is_heard),
+                cmocka_unit_test(alike_is_another_shape),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

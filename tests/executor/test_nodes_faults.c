@@ -364,7 +364,10 @@ static void plans_in_place(void **state) {
 /* Plans are kept by how the ranks lie on nodes. */
 static void plans_by_nodes(void **state) {
         static const uint8_t node[3][4] = {{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 1, 2}};
-        const struct plan_geometry geometry = {.part_bytes = 4096, .slots = 4};
+        struct plans_shape shape = {.operation = RING_OP_ALL_REDUCE,
+                                    .algorithm = PLAN_HIERARCHICAL,
+                                    .n_ranks = 4,
+                                    .geometry = {.part_bytes = 4096, .slots = 4}};
         const struct plan *plan[3] = {NULL}, *again;
         struct plan_verdict verdict;
         struct plans plans;
@@ -376,19 +379,18 @@ static void plans_by_nodes(void **state) {
                         struct plan_nodes nodes;
 
                         assert_int_equal(plan_nodes_init(&nodes, 4, node[i]), PLAN_OK);
-                        assert_int_equal(plans_get(&plans, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, 4, &geometry, &nodes,
-                                                   &again, &verdict),
-                                         PLANS_OK);
+                        shape.nodes = &nodes;
+                        assert_int_equal(plans_get(&plans, &shape, &again, &verdict), PLANS_OK);
                         assert_ptr_not_equal(again->nodes, &nodes);
                         assert_true(plan_nodes_equal(again->nodes, &nodes, 4));
                         if (round == 0)
                                 plan[i] = again;
                         assert_ptr_equal(again, plan[i]);
                 }
-        assert_int_equal(plans_get(&plans, RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, 4, &geometry, NULL, &again, &verdict),
-                         PLANS_E_REFUSED);
-        assert_int_equal(plans_get(&plans, RING_OP_ALL_REDUCE, PLAN_RING, 4, &geometry, NULL, &again, &verdict),
-                         PLANS_OK);
+        shape.nodes = NULL;
+        assert_int_equal(plans_get(&plans, &shape, &again, &verdict), PLANS_E_REFUSED);
+        shape.algorithm = PLAN_RING;
+        assert_int_equal(plans_get(&plans, &shape, &again, &verdict), PLANS_OK);
         assert_int_equal(plans.n_entries, 4);
         plans_deinit(&plans);
 }

@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "executor/held.h"
+#include "executor/plane_call.h"
 #include "executor/plane_executor.h"
 #include "railmux/railmux.h"
 #include "ring/line.h"
@@ -32,6 +34,10 @@ static struct {
         struct plane_pair_report pair;      /* the same */
         uint32_t aborted;                   /* status */
         uint64_t left_ns;
+        int told_fd;
+        uint32_t n_asked, n_rounds; /* of comm_ready, comm_round */
+        bool making;                /* what comm_ready answers */
+        struct plan_choice choice;  /* the first that it was asked for */
 } noted;
 
 static int note_attach(struct plane *plane, const struct plane_comm *comm, char *error) {
@@ -45,6 +51,22 @@ static int note_attach(struct plane *plane, const struct plane_comm *comm, char 
         if (noted.result)
                 snprintf(error, PLANE_TEXT, "the plane does not like it");
         return noted.result;
+}
+
+static bool note_ready(struct plane *plane, const struct plane_comm *comm) {
+        (void)plane;
+        noted.n_asked++;
+        assert_int_equal(comm->n_ranks, N);
+        assert_int_equal(comm->n_choices, 1);
+        memcpy(noted.members, comm->members, sizeof(noted.members));
+        noted.has_net = comm->net != NULL;
+        noted.choice = comm->choices[0];
+        return !noted.making;
+}
+
+static void note_round(struct plane *plane) {
+        (void)plane;
+        noted.n_rounds++;
 }
 
 /* The area is there until the plane has let go of it. */
@@ -94,10 +116,13 @@ static int note_open(const struct plane_options *options, struct plane **ret_pla
         (void)ret_plane;
         (void)error;
         noted.left_ns = options->left_ns;
+        noted.told_fd = options->told_fd;
         return -ENODEV;
 }
 
 static const struct plane_ops ops = {.open = note_open,
+                                     .comm_ready = note_ready,
+                                     .comm_round = note_round,
                                      .comm_attach = note_attach,
                                      .comm_detach = note_detach,
                                      .comm_abort = note_abort,
@@ -127,6 +152,7 @@ static int setup(void **state) {
         memset(&noted, 0, sizeof(noted));
         w->executor.ops = &ops;
         w->executor.gpu = 4;
+        w->executor.attention_fd = -1;
         for (uint32_t i = 0; i < N; i++)
                 node[i] = i == 1 ? 0 : 1;
         assert_int_equal(plan_nodes_init(&nodes, N, node), 0);
@@ -465,6 +491,107 @@ static void a_rank_that_lives_is_at_fault_as_ever(void **state) {
         assert_int_equal(w->executor.invalid, 1);
 }
 
+/* ---- what the plane makes beforehand ----------------------------------------------------------------------------- */
+static bool ready(struct world *w) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
+        message.comm_attach = &w->attach;
+        return w->executor.service.ops->ready(&w->executor, &message);
+}
+
+static void the_plane_is_asked_before_a_communicator_comes(void **state) {
+        const struct plane_options options = {.device = 1};
+        Railmux__Executor__Choice choice = RAILMUX__EXECUTOR__CHOICE__INIT, *choices[] = {&choice};
+        struct world *w = *state;
+        struct plane_executor *executor = &w->executor;
+        char error[PLANE_TEXT] = "";
+        uint64_t one = 1, got;
+
+        assert_int_equal(plane_executor_init(executor, &ops, 4, &options, 123456789, error), -ENODEV);
+        assert_int_equal(noted.told_fd, executor->service.attention_fd);
+        assert_int_equal(write(noted.told_fd, &one, sizeof(one)), sizeof(one));
+        assert_int_equal(read(noted.told_fd, &got, sizeof(got)), sizeof(got));
+        assert_int_equal(read(noted.told_fd, &got, sizeof(got)), -1); /* it does not wait */
+
+        choice.operation = RING_OP_GATHER;
+        choice.algorithm = PLAN_HIERARCHICAL_STAGED;
+        choice.max_bytes = 77;
+        w->attach.choices = choices;
+        w->attach.n_choices = 1;
+        noted.making = true;
+        assert_false(ready(w));
+        assert_int_equal(noted.n_asked, 1);
+        assert_true(noted.has_net);
+        assert_int_equal(noted.choice.operation, RING_OP_GATHER);
+        assert_int_equal(noted.choice.algorithm, PLAN_HIERARCHICAL_STAGED);
+        assert_int_equal(noted.choice.max_bytes, 77);
+        for (uint32_t i = 0; i < N; i++) {
+                assert_int_equal(noted.members[i].here, i == 0); /* 1 is on another node, 2 on another GPU */
+                assert_int_equal(noted.members[i].far, i == 1);
+                assert_int_equal(noted.members[i].node, i != 1);
+        }
+        noted.making = false;
+        executor->service.ops->round(executor);
+        assert_int_equal(noted.n_rounds, 1);
+        assert_true(ready(w));
+        w->attach.n_nodes = 1;
+        assert_true(ready(w));
+        assert_false(noted.has_net);
+        assert_int_equal(noted.n_asked, 3);
+
+        noted.making = true; /* what is refused, or there already, waits for nothing */
+        w->attach.n_members = N - 1;
+        assert_true(ready(w));
+        w->attach.n_members = N;
+        w->attach.n_ranks = PLAN_RANKS_MAX + 1;
+        assert_true(ready(w));
+        w->attach.n_ranks = N;
+        w->attach.n_choices = PLAN_CHOICES_MAX + 1;
+        assert_true(ready(w));
+        w->attach.n_choices = 1;
+        assert_int_equal(call(w, 1).code, 0);
+        assert_true(ready(w));
+        assert_int_equal(noted.n_asked, 3);
+}
+
+static bool waits(const struct held *held, uint32_t body, uint64_t comm) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__CommHold hold = RAILMUX__EXECUTOR__COMM_HOLD__INIT;
+        Railmux__Executor__CommAttach move = RAILMUX__EXECUTOR__COMM_ATTACH__INIT;
+        Railmux__Executor__CommRelease release = RAILMUX__EXECUTOR__COMM_RELEASE__INIT;
+
+        hold.comm = move.comm = release.comm = comm;
+        message.body_case = body;
+        if (body == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_HOLD)
+                message.comm_hold = &hold;
+        else if (body == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE)
+                message.comm_move = &move;
+        else
+                message.comm_release = &release;
+        return held_before(held, NULL, &message);
+}
+
+static void what_a_waiting_communicator_is_told_waits_with_it(void **state) {
+        const uint32_t bodies[] = {RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_HOLD,
+                                   RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE,
+                                   RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_RELEASE};
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        struct world *w = *state;
+        struct held_call waiting = {.message = &message};
+        struct held held = {0};
+
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ATTACH;
+        message.comm_attach = &w->attach;
+        for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+                assert_false(waits(&held, bodies[i], 9));
+        held_add(&held, &waiting);
+        for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+                assert_true(waits(&held, bodies[i], 9));
+                assert_false(waits(&held, bodies[i], 8));
+        }
+}
+
 static void far_ranks_are_believed_as_on_the_host(void **state) {
         const struct plane_options options = {.device = 1}, other = {.left_ns = 7};
         struct plane_executor executor;
@@ -473,8 +600,10 @@ static void far_ranks_are_believed_as_on_the_host(void **state) {
         (void)state;
         assert_int_equal(plane_executor_init(&executor, &ops, 4, &options, 123456789, error), -ENODEV);
         assert_int_equal(noted.left_ns, 123456789);
+        plane_executor_deinit(&executor);
         assert_int_equal(plane_executor_init(&executor, &ops, 4, &other, 123456789, error), -ENODEV);
         assert_int_equal(noted.left_ns, 7);
+        plane_executor_deinit(&executor);
 }
 
 int main(void) {
@@ -490,6 +619,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_process_on_another_gpu_is_given_the_same_time, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_killed_process_is_lost_and_not_at_fault, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_rank_that_lives_is_at_fault_as_ever, setup, teardown),
+                cmocka_unit_test_setup_teardown(the_plane_is_asked_before_a_communicator_comes, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_a_waiting_communicator_is_told_waits_with_it, setup, teardown),
                 cmocka_unit_test(far_ranks_are_believed_as_on_the_host),
         };
 

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "gpu/hip/choices.h"
 #include "gpu/plane.h"
@@ -15,6 +17,7 @@
 struct state {
         struct shadow shadow;
         struct choices choices;
+        int told_fd;
         char error[PLANE_TEXT];
 };
 
@@ -33,6 +36,9 @@ static int setup(void **state) {
         shadow_init(&s->shadow, malloc(sizeof(struct table)));
         s->shadow.put = nothing_put;
         s->shadow.settle = nothing_settle;
+        s->told_fd = eventfd(0, EFD_CLOEXEC);
+        assert_true(s->told_fd >= 0);
+        choices_init(&s->choices, s->told_fd);
         *state = s;
         return 0;
 }
@@ -40,6 +46,8 @@ static int setup(void **state) {
 static int teardown(void **state) {
         struct state *s = *state;
 
+        choices_deinit(&s->choices);
+        close(s->told_fd);
         free(s->shadow.table);
         free(s);
         return 0;
@@ -444,6 +452,53 @@ static void equal_choices_share_a_table(void **state) {
         assert_int_equal(classes(s, first, RING_OP_BARRIER)[0].plan, plan);
 }
 
+/* Turns of whoever waits, until there is nothing left to wait for. */
+static uint32_t turns_until_ready(struct state *s, const struct choices_where *where, const struct plan_choice *wanted,
+                                  uint32_t n_wanted) {
+        uint32_t turns = 0;
+        uint64_t value;
+
+        while (!choices_ready(&s->choices, where, wanted, n_wanted)) {
+                assert_int_equal(read(s->told_fd, &value, sizeof(value)), sizeof(value));
+                choices_round(&s->choices);
+                turns++;
+        }
+        return turns;
+}
+
+static void what_takes_long_is_made_beforehand(void **state) {
+        const struct plan_choice falling[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 4096, 0},
+                                              {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, 4096, 0}};
+        const struct plan_choice none[] = {{RING_OP_ALL_REDUCE, PLAN_TREE, UINT64_MAX, 0}};
+        const uint8_t node[6] = {0, 0, 0, 1, 1, 2};
+        const struct choices_where here = {.n_ranks = 8, .here = 1};
+        struct choices_where where = {.n_ranks = 6, .here = 3};
+        struct plan_nodes nodes, again;
+        struct state *s = *state;
+        uint64_t n_verified;
+        uint32_t index;
+
+        assert_true(turns_until_ready(s, &here, typical, 5) > 0);
+        n_verified = plans_verified(&s->choices.verified);
+        assert_true(n_verified >= 5);
+        assert_int_equal(take(s, 8, false, typical, 5, &index), 0);
+        assert_int_equal(plans_verified(&s->choices.verified), n_verified);
+        assert_int_equal(turns_until_ready(s, &here, typical, 5), 0);
+
+        assert_int_equal(plan_nodes_init(&nodes, 6, node), 0);
+        where.nodes = &nodes;
+        assert_true(turns_until_ready(s, &where, staged, N_STAGED) > 0);
+        n_verified = plans_verified(&s->choices.verified);
+        assert_int_equal(take_nodes(s, "aaabbc", 3, staged, N_STAGED, &again, &index), 0);
+        assert_int_equal(plans_verified(&s->choices.verified), n_verified);
+        assert_int_equal(turns_until_ready(s, &where, staged, N_STAGED), 0);
+
+        /* What is wrong is found when it is taken. */
+        assert_in_range(turns_until_ready(s, &here, falling, 2), 0, 2); /* of the first */
+        assert_int_equal(turns_until_ready(s, &here, none, 1), 0);
+        (void)turns_until_ready(s, &here, staged, N_STAGED); /* of the others that there are */
+}
+
 static void wrong_choices_are_refused(void **state) {
         const struct plan_choice falling[] = {{RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 4096, 0},
                                               {RING_OP_ALL_REDUCE, PLAN_TWO_SHOT, 4096, 0}};
@@ -515,6 +570,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_class_above_the_limit_is_bulk_only, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_class_that_no_kernel_runs_goes_to_the_next, setup, teardown),
                 cmocka_unit_test_setup_teardown(equal_choices_share_a_table, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_takes_long_is_made_beforehand, setup, teardown),
                 cmocka_unit_test_setup_teardown(wrong_choices_are_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(every_number_of_ranks, setup, teardown),
                 cmocka_unit_test_setup_teardown(tables_and_plans_run_out_and_come_back, setup, teardown),

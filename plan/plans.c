@@ -19,7 +19,7 @@
  * ever. How long he does is not told: whoever still waits asks for all of his again in each round (plans_round), and
  * what was not asked for in this one or the last has nobody. There are as many as calls can wait (executor/held.h).
  */
-#include "executor/plans.h"
+#include "plan/plans.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -33,6 +33,7 @@
 
 struct plans_key {
         uint32_t operation, algorithm, n_ranks, part_bytes, slots;
+        uint32_t alike;
         uint32_t n_nodes; /* 0: one */
         uint8_t node[PLAN_RANKS_MAX];
 };
@@ -57,7 +58,8 @@ struct plans_entry {
 
 static void entry_verify(struct plans_entry *entry) {
         const struct plan_geometry geometry = {entry->key.part_bytes, entry->key.slots};
-        int r = plan_verify_all(&entry->plan, &geometry, NULL, 0, &entry->verdict);
+        int r = entry->key.alike ? plan_verify_alike(&entry->plan, &geometry, &entry->verdict)
+                                 : plan_verify_all(&entry->plan, &geometry, NULL, 0, &entry->verdict);
 
         entry->result = r > 0 ? PLANS_E_REFUSED : r;
 }
@@ -122,17 +124,17 @@ void plans_deinit(struct plans *plans) {
 }
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
-static void key_init(struct plans_key *key, uint32_t operation, uint32_t algorithm, uint32_t n_ranks,
-                     const struct plan_geometry *geometry, const struct plan_nodes *nodes) {
+static void key_init(struct plans_key *key, const struct plans_shape *shape) {
         memset(key, 0, sizeof(*key));
-        key->operation = operation;
-        key->algorithm = algorithm;
-        key->n_ranks = n_ranks;
-        key->part_bytes = geometry->part_bytes;
-        key->slots = geometry->slots;
-        if (nodes) {
-                key->n_nodes = nodes->n_nodes;
-                memcpy(key->node, nodes->node, n_ranks);
+        key->operation = shape->operation;
+        key->algorithm = shape->algorithm;
+        key->n_ranks = shape->n_ranks;
+        key->part_bytes = shape->geometry.part_bytes;
+        key->slots = shape->geometry.slots;
+        key->alike = shape->alike;
+        if (shape->nodes) {
+                key->n_nodes = shape->nodes->n_nodes;
+                memcpy(key->node, shape->nodes->node, shape->n_ranks);
         }
 }
 
@@ -224,20 +226,19 @@ static void plans_enqueue(struct plans *plans, struct plans_entry *entry) {
         pthread_cond_broadcast(&plans->changed);
 }
 
-int plans_want(struct plans *plans, uint32_t operation, uint32_t algorithm, uint32_t n_ranks,
-               const struct plan_geometry *geometry, const struct plan_nodes *nodes) {
+int plans_want(struct plans *plans, const struct plans_shape *shape) {
         struct plans_entry *entry;
         struct plans_key key;
         bool settled;
         int r;
 
-        key_init(&key, operation, algorithm, n_ranks, geometry, nodes);
+        key_init(&key, shape);
         HASH_FIND(hh, plans->entries, &key, sizeof(key), entry);
         if (!entry) {
                 if (!plans->started && thread_start(&plans->thread, NULL, plans_main, plans))
                         return PLANS_OK; /* whoever needs it verifies it */
                 plans->started = true;
-                r = entry_new(plans, &key, nodes, &entry);
+                r = entry_new(plans, &key, shape->nodes, &entry);
                 if (r < 0)
                         return r;
                 if (entry->state == PLANS_SETTLED) { /* refused: whoever needs it finds that out again */
@@ -271,17 +272,16 @@ static void entry_settle(struct plans *plans, struct plans_entry *entry) {
         pthread_mutex_unlock(&plans->mutex);
 }
 
-int plans_get(struct plans *plans, uint32_t operation, uint32_t algorithm, uint32_t n_ranks,
-              const struct plan_geometry *geometry, const struct plan_nodes *nodes, const struct plan **ret_plan,
+int plans_get(struct plans *plans, const struct plans_shape *shape, const struct plan **ret_plan,
               struct plan_verdict *ret_verdict) {
         struct plans_entry *entry;
         struct plans_key key;
         int r = 0;
 
-        key_init(&key, operation, algorithm, n_ranks, geometry, nodes);
+        key_init(&key, shape);
         HASH_FIND(hh, plans->entries, &key, sizeof(key), entry);
         if (!entry)
-                r = entry_new(plans, &key, nodes, &entry);
+                r = entry_new(plans, &key, shape->nodes, &entry);
         if (r < 0)
                 return r;
         entry_settle(plans, entry);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* Plans that this executor has expanded and verified, shared by all comms of the same shape. Control thread only; the
- * thread that verifies is its own. */
+/* Plans that an executor has expanded and verified, shared by all comms of the same shape. One thread only, the
+ * executor's control thread; the one that verifies is its own. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,6 +11,13 @@
 #include "plan/verify.h"
 
 #define PLANS_IDLE_MAX 512u /* kept though no comm uses them, and nobody waits for them */
+
+struct plans_shape {
+        uint32_t operation, algorithm, n_ranks;
+        struct plan_geometry geometry;
+        const struct plan_nodes *nodes; /* how the ranks lie on nodes; NULL: all on one. Copied */
+        bool alike;                     /* all ranks make calls that are alike (plan_verify_alike), else any */
+};
 
 enum {
         PLANS_OK = 0,
@@ -42,16 +49,14 @@ struct plans {
 void plans_init(struct plans *plans);
 void plans_deinit(struct plans *plans);
 /* May plans_get() be called without its having to verify anything? If not, PLANS_E_LATER, and it is seen to.
- * -ENOMEM. nodes: how the ranks lie on nodes, copied; NULL: all on one. */
-int plans_want(struct plans *plans, uint32_t operation, uint32_t algorithm, uint32_t n_ranks,
-               const struct plan_geometry *geometry, const struct plan_nodes *nodes);
+ * -ENOMEM. */
+int plans_want(struct plans *plans, const struct plans_shape *shape);
 /* All who were told PLANS_E_LATER and still wait ask again now, each for all of theirs. What nobody asks for in this
  * round or the next may be dropped. */
 void plans_round(struct plans *plans);
 /* *ret_plan lives until plans_put(). What has not been verified yet is verified here and now. -ENOMEM;
  * PLANS_E_REFUSED with the verdict's text. */
-int plans_get(struct plans *plans, uint32_t operation, uint32_t algorithm, uint32_t n_ranks,
-              const struct plan_geometry *geometry, const struct plan_nodes *nodes, const struct plan **ret_plan,
+int plans_get(struct plans *plans, const struct plans_shape *shape, const struct plan **ret_plan,
               struct plan_verdict *ret_verdict);
 void plans_put(struct plans *plans, const struct plan *plan); /* NULL: nothing */
 /* How many have been verified so far, those included that are not kept any more. */
