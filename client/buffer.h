@@ -46,7 +46,7 @@ struct buffer_registration {
         struct buffer_registration *next, *prev;
         void *address;
         size_t size;
-        size_t reserved;       /* bytes reserved in the bounce pool; 0: memory of rmx_mem_alloc, or of a GPU */
+        uint64_t reservation;  /* in the bounce pool; 0: memory of rmx_mem_alloc, or of a GPU */
         struct device *device; /* whose memory it is; NULL: host memory */
         uint32_t buffer;       /* of that memory: what the daemon calls it, 0 if it cannot be shared */
 };

@@ -207,7 +207,7 @@ static int p2p_copy(const struct p2p *p, struct ring_group_entry *entries, struc
 
         if (!p->region_bytes)
                 return RMX_OK;
-        r = bounce_acquire(session, p->what, p->region_bytes, p->first->comm->cancel, &slot->regions[0]);
+        r = bounce_acquire(session, p->what, NULL, p->region_bytes, p->first->comm->cancel, &slot->regions[0]);
         if (r)
                 return r;
         region = slot->regions[0]->buffer.address;

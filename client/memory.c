@@ -66,8 +66,7 @@ static int registration_add(struct rmx_session *session, const char *what, struc
         if (!other)
                 return RMX_OK;
         error_set(RMX_E_INVALID, "%s: %p is registered already", what, registration->address);
-        if (registration->reserved)
-                bounce_unreserve(&session->bounce, registration->reserved);
+        bounce_unreserve(&session->bounce, registration->reservation);
         free(registration);
         return RMX_E_INVALID;
 }
@@ -100,8 +99,7 @@ static int register_host(struct rmx_session *session, const char *what, struct b
                 r = error_set(RMX_E_INVALID, "%s: %zu bytes at %p run over the end of memory from rmx_mem_alloc", what,
                               size, registration->address);
         } else if (r == BUFFER_E_UNKNOWN) {
-                registration->reserved = size;
-                r = bounce_reserve(session, what, size);
+                r = bounce_reserve(session, what, registration->address, size, &registration->reservation);
         }
         if (!r)
                 return registration_add(session, what, registration);
@@ -186,8 +184,7 @@ int rmx_buffer_unregister(struct rmx_session *session, void *ptr) {
                 pthread_mutex_unlock(&device->registering);
         if (!registration)
                 return error_set(RMX_E_INVALID, "%s: %p is not registered", __func__, ptr);
-        if (registration->reserved)
-                bounce_unreserve(&session->bounce, registration->reserved);
+        bounce_unreserve(&session->bounce, registration->reservation);
         free(registration);
         return r;
 }

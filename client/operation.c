@@ -244,7 +244,7 @@ static int place(const struct operation *o, const void *address, size_t bytes, s
         if (r)
                 return r;
         if (!id) {
-                r = bounce_acquire(o->comm->session, o->what, region_bytes, o->comm->cancel, ret_region);
+                r = bounce_acquire(o->comm->session, o->what, address, region_bytes, o->comm->cancel, ret_region);
                 if (r)
                         return r;
                 id = (*ret_region)->buffer.id;
@@ -253,12 +253,44 @@ static int place(const struct operation *o, const void *address, size_t bytes, s
         return RMX_OK;
 }
 
-/* Regions of a request: [0] in, [1] out. In place they are one. */
-static int place_both(const struct operation *o, struct ring_request *line, struct session_slot *slot) {
-        bool in_place = o->in_bytes && o->in == o->out && o->in_bytes == o->out_bytes;
-        const struct bounce_region *from;
+/* Is the inner range this rank's block of the outer one, which has one for each rank, or all of it? */
+static bool is_block(const struct operation *o, const void *inner, size_t inner_bytes, const void *outer,
+                     size_t outer_bytes) {
+        if (inner == outer && inner_bytes == outer_bytes)
+                return true;
+        return inner_bytes && outer_bytes / o->comm->n_ranks == inner_bytes && outer_bytes % o->comm->n_ranks == 0 &&
+               (uintptr_t)inner - (uintptr_t)outer == o->comm->rank * inner_bytes;
+}
+
+/* In place: one region, or none, for the larger of the two, in which the other one is. */
+static int place_one(const struct operation *o, bool out_in_in, struct ring_request *line, struct session_slot *slot) {
+        const unsigned int outer_word = out_in_in ? RING_W_IN_BUFFER : RING_W_OUT_BUFFER,
+                           inner_word = out_in_in ? RING_W_OUT_BUFFER : RING_W_IN_BUFFER;
+        const char *outer = out_in_in ? o->in : o->out, *inner = out_in_in ? o->out : o->in;
+        const size_t bytes = out_in_in ? o->in_bytes : o->out_bytes, at = (size_t)(inner - outer);
+        char *region;
         int r;
 
+        r = place(o, outer, bytes, bytes, line, outer_word, &slot->regions[0]);
+        if (r)
+                return r;
+        line_set_buffer(line, inner_word, line->word[outer_word], ring_request_u64(line, outer_word + 1) + at);
+        if (!slot->regions[0])
+                return RMX_OK;
+        region = slot->regions[0]->buffer.address;
+        memcpy(region + (out_in_in ? 0 : at), o->in, o->in_bytes);
+        slot->copy = (struct session_copy){o->out, region + (out_in_in ? at : 0), o->out_bytes};
+        return RMX_OK;
+}
+
+/* Regions of a request: [0] in, [1] out. In place they are one. */
+static int place_both(const struct operation *o, struct ring_request *line, struct session_slot *slot) {
+        int r;
+
+        if (o->in_bytes && o->out_bytes && is_block(o, o->out, o->out_bytes, o->in, o->in_bytes))
+                return place_one(o, true, line, slot);
+        if (o->in_bytes && o->out_bytes && is_block(o, o->in, o->in_bytes, o->out, o->out_bytes))
+                return place_one(o, false, line, slot);
         if (o->in_bytes) {
                 r = place(o, o->in, o->in_bytes, o->in_bytes, line, RING_W_IN_BUFFER, &slot->regions[0]);
                 if (r)
@@ -268,17 +300,11 @@ static int place_both(const struct operation *o, struct ring_request *line, stru
         }
         if (!o->out_bytes)
                 return RMX_OK;
-        if (in_place) {
-                line_set_buffer(line, RING_W_OUT_BUFFER, line->word[RING_W_IN_BUFFER],
-                                ring_request_u64(line, RING_W_IN_LO));
-        } else {
-                r = place(o, o->out, o->out_bytes, o->out_bytes, line, RING_W_OUT_BUFFER, &slot->regions[1]);
-                if (r)
-                        return r;
-        }
-        from = in_place ? slot->regions[0] : slot->regions[1];
-        if (from)
-                slot->copy = (struct session_copy){o->out, from->buffer.address, o->out_bytes};
+        r = place(o, o->out, o->out_bytes, o->out_bytes, line, RING_W_OUT_BUFFER, &slot->regions[1]);
+        if (r)
+                return r;
+        if (slot->regions[1])
+                slot->copy = (struct session_copy){o->out, slot->regions[1]->buffer.address, o->out_bytes};
         return RMX_OK;
 }
 

@@ -200,6 +200,34 @@ static void test_bounce_reuse(void **state) {
         crew_stop(&crew);
 }
 
+/* A block of the other memory is copied with it. */
+static int blocks_thread(struct crew *crew, uint32_t rank) {
+        struct rmx_comm *comm = crew->comm[rank];
+        int32_t memory[300];
+        int r;
+
+        for (int32_t i = 0; i < 300; i++)
+                memory[i] = i / 100 == (int32_t)rank ? i : -1;
+        r = rmx_all_gather(comm, memory + 100 * rank, memory, 100, RMX_INT32, NULL);
+        for (int32_t i = 0; i < 300 && !r; i++)
+                r = memory[i] == i ? 0 : -1;
+        if (!r)
+                r = rmx_reduce_scatter(comm, memory, memory + 100 * rank, 100, RMX_INT32, RMX_SUM, NULL);
+        for (int32_t i = 0; i < 300 && !r; i++)
+                r = memory[i] == (i / 100 == (int32_t)rank ? 3 * i : i) ? 0 : -1;
+        return r;
+}
+
+static void test_bounce_blocks(void **state) {
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 3, 64);
+        crew_run(&crew, blocks_thread);
+        assert_true(fake_calls(&crew.fake, BODY(BUFFER_CREATE)) <= 3); /* one for each rank at a time */
+        crew_stop(&crew);
+}
+
 static void test_register(void **state) {
         struct crew crew;
         int32_t *memory = calloc(1 << 16, sizeof(*memory));
@@ -221,7 +249,7 @@ static void test_register(void **state) {
         assert_int_equal(rmx_buffer_register(crew.session, memory + 2, 4), RMX_OK);
         assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 3);
         for (int i = 0; i < 3; i++)
-                assert_int_equal(bounce_acquire(crew.session, "test", 4, NULL, &region[i]), RMX_OK);
+                assert_int_equal(bounce_acquire(crew.session, "test", memory + i, 4, NULL, &region[i]), RMX_OK);
         assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 3);
         assert_int_equal(rmx_buffer_unregister(crew.session, memory + 2), RMX_OK); /* its region is under way */
         assert_int_equal(rmx_buffer_register(crew.session, memory + 2, 4), RMX_OK);
@@ -242,6 +270,82 @@ static void test_register(void **state) {
         crew_stop(&crew);
 }
 
+/* What is registered finds a region whatever others do, as long as they are not inside of it. */
+static void test_reserved(void **state) {
+        struct bounce_region *own, *second, *other[2];
+        int32_t memory[300] = {0}, elsewhere[10] = {0};
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        assert_int_equal(rmx_buffer_register(crew.session, memory + 100, 400), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 1);
+        assert_int_equal(bounce_acquire(crew.session, "test", elsewhere, 4, NULL, &other[0]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", memory + 99, 4, NULL, &other[1]), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 3);
+        assert_int_equal(bounce_acquire(crew.session, "test", memory + 199, 4, NULL, &own), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 3);
+        /* It has one at a time. */
+        assert_int_equal(bounce_acquire(crew.session, "test", memory + 100, 4, NULL, &second), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 4);
+        bounce_release(&crew.session->bounce, own);
+        bounce_release(&crew.session->bounce, second);
+        /* Of these two, one is to spare. */
+        bounce_release(&crew.session->bounce, other[0]);
+        bounce_release(&crew.session->bounce, other[1]);
+        for (int i = 0; i < 2; i++)
+                assert_int_equal(bounce_acquire(crew.session, "test", NULL, 4, NULL, &other[i]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", memory + 200, 4, NULL, &second), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 4);
+        assert_int_equal(bounce_acquire(crew.session, "test", memory + 150, 64, NULL, &own), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 4);
+        /* More than was registered is not inside. */
+        bounce_release(&crew.session->bounce, own);
+        assert_int_equal(bounce_acquire(crew.session, "test", memory + 150, 65537, NULL, &own), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 5);
+        /* It ends while its region is out; another one begins. */
+        bounce_release(&crew.session->bounce, own);
+        assert_int_equal(bounce_acquire(crew.session, "test", memory + 150, 64, NULL, &own), RMX_OK);
+        assert_int_equal(rmx_buffer_unregister(crew.session, memory + 100), RMX_OK);
+        bounce_release(&crew.session->bounce, own);
+        assert_int_equal(bounce_acquire(crew.session, "test", NULL, 64, NULL, &own), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 5);
+        bounce_release(&crew.session->bounce, own);
+        bounce_release(&crew.session->bounce, second);
+        for (int i = 0; i < 2; i++)
+                bounce_release(&crew.session->bounce, other[i]);
+        crew_stop(&crew);
+}
+
+/* Among many, each finds its own. */
+static void test_reserved_many(void **state) {
+        struct bounce_region *region[100];
+        static int32_t memory[1000];
+        struct crew crew;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        for (int i = 0; i < 100; i++) /* in no order */
+                assert_int_equal(rmx_buffer_register(crew.session, memory + i * 37 % 100 * 10, 20), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 100);
+        for (int i = 0; i < 100; i++)
+                assert_int_equal(bounce_acquire(crew.session, "test", memory + i * 10 + 4, 4, NULL, &region[i]),
+                                 RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 100);
+        for (int i = 0; i < 100; i += 2)
+                assert_int_equal(rmx_buffer_unregister(crew.session, memory + i * 10), RMX_OK);
+        for (int i = 0; i < 100; i++)
+                bounce_release(&crew.session->bounce, region[i]);
+        for (int i = 0; i < 50; i++) /* of those that are registered no more */
+                assert_int_equal(bounce_acquire(crew.session, "test", memory + i * 20, 4, NULL, &region[i]), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 100);
+        assert_int_equal(bounce_acquire(crew.session, "test", memory, 4, NULL, &region[50]), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_CREATE)), 101);
+        for (int i = 0; i <= 50; i++)
+                bounce_release(&crew.session->bounce, region[i]);
+        crew_stop(&crew);
+}
+
 /* Free regions stand in the way of the tenant's limit: they go, except what is reserved. */
 static void test_bounce_trim(void **state) {
         struct bounce_region *small[5], *large;
@@ -255,16 +359,16 @@ static void test_bounce_trim(void **state) {
         pthread_mutex_unlock(&crew.fake.mutex);
         assert_int_equal(rmx_buffer_register(crew.session, reserved, sizeof(reserved)), RMX_OK);
         for (int i = 0; i < 5; i++)
-                assert_int_equal(bounce_acquire(crew.session, "test", 40000, NULL, &small[i]), RMX_OK);
-        assert_int_equal(bounce_acquire(crew.session, "test", 256 << 10, NULL, &large), RMX_E_LIMIT);
+                assert_int_equal(bounce_acquire(crew.session, "test", NULL, 40000, NULL, &small[i]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", NULL, 256 << 10, NULL, &large), RMX_E_LIMIT);
         for (int i = 0; i < 5; i++)
                 bounce_release(&crew.session->bounce, small[i]);
-        assert_int_equal(bounce_acquire(crew.session, "test", 256 << 10, NULL, &large), RMX_OK);
-        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_DESTROY)), 4); /* all 64 KiB ones but the reserved one */
+        assert_int_equal(bounce_acquire(crew.session, "test", NULL, 256 << 10, NULL, &large), RMX_OK);
+        assert_int_equal(fake_calls(&crew.fake, BODY(BUFFER_DESTROY)), 5); /* all 64 KiB ones but the reserved one */
         /* A region larger than needed serves as well. */
-        assert_int_equal(bounce_acquire(crew.session, "test", 1, NULL, &small[0]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", NULL, 1, NULL, &small[0]), RMX_OK);
         bounce_release(&crew.session->bounce, large);
-        assert_int_equal(bounce_acquire(crew.session, "test", 1, NULL, &small[1]), RMX_OK);
+        assert_int_equal(bounce_acquire(crew.session, "test", NULL, 1, NULL, &small[1]), RMX_OK);
         assert_ptr_equal(small[1], large);
         bounce_release(&crew.session->bounce, small[0]);
         bounce_release(&crew.session->bounce, small[1]);
@@ -277,9 +381,9 @@ static int bounce_thread(struct crew *crew, uint32_t rank) {
                 struct bounce_region *region[2];
                 int r;
 
-                r = bounce_acquire(crew->session, "test", 1000, NULL, &region[0]);
+                r = bounce_acquire(crew->session, "test", NULL, 1000, NULL, &region[0]);
                 if (!r)
-                        r = bounce_acquire(crew->session, "test", 1u << (16 + rank % 3), NULL, &region[1]);
+                        r = bounce_acquire(crew->session, "test", NULL, 1u << (16 + rank % 3), NULL, &region[1]);
                 if (r)
                         return r;
                 memset(region[0]->buffer.address, (int)rank, 1000);
@@ -307,10 +411,12 @@ static void test_bounce_threads(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_table_random), cmocka_unit_test(test_table_threads),
-                cmocka_unit_test(test_alloc),        cmocka_unit_test(test_over_the_end),
-                cmocka_unit_test(test_bounce_reuse), cmocka_unit_test(test_register),
-                cmocka_unit_test(test_bounce_trim),  cmocka_unit_test(test_bounce_threads),
+                cmocka_unit_test(test_table_random),   cmocka_unit_test(test_table_threads),
+                cmocka_unit_test(test_alloc),          cmocka_unit_test(test_over_the_end),
+                cmocka_unit_test(test_bounce_reuse),   cmocka_unit_test(test_register),
+                cmocka_unit_test(test_bounce_blocks),  cmocka_unit_test(test_reserved),
+                cmocka_unit_test(test_reserved_many),  cmocka_unit_test(test_bounce_trim),
+                cmocka_unit_test(test_bounce_threads),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
