@@ -72,6 +72,11 @@ static double tree_fan(uint32_t n_nodes, bool both) {
         return both && n_nodes > 4 ? 3 : 2;
 }
 
+/* How many halves the node sends, and gets, that has most of them in two trees. */
+static double double_halves(uint32_t n_nodes) {
+        return n_nodes < 3 ? 2 : n_nodes < 5 ? 3 : 4;
+}
+
 /* Hops, messages and bytes between nodes of a carrier. */
 static void set(struct cluster_load *l, double hops, double messages, double bytes, double local) {
         l->hops = hops;
@@ -98,6 +103,9 @@ static bool all_reduce(const struct cluster *c, const struct sizes *s, uint32_t 
                 return true;
         case PLAN_HIERARCHICAL_TREE:
                 set(l, 2 * s->depth, tree_fan(c->n_nodes, true), tree_fan(c->n_nodes, true) * s->shard, local);
+                return true;
+        case PLAN_HIERARCHICAL_DOUBLE_TREE:
+                set(l, 2 * s->depth, double_halves(c->n_nodes), double_halves(c->n_nodes) / 2 * s->shard, local);
                 return true;
         case PLAN_ONE_SHOT:
                 set(l, 1, far, far * s->bytes, (s->n_gpus - 1) * s->bytes);
@@ -127,6 +135,9 @@ static bool rooted(const struct cluster *c, const struct sizes *s, uint32_t oper
                 return !blocks;
         case PLAN_HIERARCHICAL_TREE:
                 set(l, s->depth, tree_fan(c->n_nodes, false), tree_fan(c->n_nodes, false) * s->shard, local);
+                return !blocks;
+        case PLAN_HIERARCHICAL_DOUBLE_TREE: /* the root, and then two trees of all others */
+                set(l, 1 + floor(log2(fmax(others, 1))), 2, s->shard, local);
                 return !blocks;
         case PLAN_DIRECT: /* by the root alone; see plan_rail_bytes() */
                 set(l, 1, s->n - s->n_gpus, (s->n - s->n_gpus) * s->bytes, (s->n_gpus - 1) * s->bytes);
@@ -174,19 +185,44 @@ static double rails_between(const struct cluster *c, uint32_t part) {
         return boxes(c) ? c->cuts[part] : part == 1 ? c->n_rails : 0;
 }
 
+/* Node at place u of tree 0 or 1; see pass_double.c. The root is node 0. */
+static uint32_t double_node(uint32_t n_nodes, bool root, uint32_t tree, uint32_t u) {
+        uint32_t places = root ? n_nodes - 1 : n_nodes;
+
+        return (tree == 0 ? u : places - 1 - u) + root;
+}
+
+/* Halves that go one way between the first `part` nodes and the others in two trees. */
+static double double_crossing(uint32_t n_nodes, bool root, uint32_t part) {
+        uint32_t down = 0, up = 0; /* from the first ones to others, and back */
+
+        for (uint32_t k = 0; k < 2 * (root ? n_nodes - 1 : n_nodes); k++) {
+                uint32_t tree = k % 2, u = k / 2, node = double_node(n_nodes, root, tree, u);
+                uint32_t parent = u > 0 ? double_node(n_nodes, root, tree, (u - 1) / 2) : root ? 0 : node;
+
+                down += parent < part && node >= part;
+                up += parent >= part && node < part;
+        }
+        return root ? fmax(down, up) : down + up;
+}
+
 /* Of what the busiest box sends or gets, how many times as much goes one way between `part` boxes and the others. */
 static double crossing(const struct sizes *s, uint32_t operation, uint32_t algorithm, double part) {
-        double others = s->n_nodes - part;
+        double others = s->n_nodes - part, halves;
+        bool root = plan_operation_rooted(operation);
 
         switch (algorithm) {
         case CLUSTER_RINGS:
         case PLAN_HIERARCHICAL_RING: /* as long as boxes that stand together follow one another */
         case PLAN_HIERARCHICAL_TREE: /* no more than what the node with most children has */
                 return 1;
+        case PLAN_HIERARCHICAL_DOUBLE_TREE: /* as long as the first boxes stand together */
+                halves = root ? 2 : double_halves((uint32_t)s->n_nodes);
+                return fmax(1, double_crossing((uint32_t)s->n_nodes, root, (uint32_t)part) / halves);
         case PLAN_HIERARCHICAL_DOUBLING: /* in one of its exchanges all of them */
                 return fmax(1, fmin(part, others) / (s->levels + s->more));
         default: /* each with each; or one with all, wherever that one is */
-                return (plan_operation_rooted(operation) ? fmax(part, others) : part * others) / (s->n_nodes - 1);
+                return (root ? fmax(part, others) : part * others) / (s->n_nodes - 1);
         }
 }
 
@@ -256,13 +292,19 @@ static bool one_node(uint32_t algorithm, struct cluster_load *l) {
 }
 
 /* Hops in which somebody waits for a credit. */
-static double waits(const struct cluster *cluster, uint32_t algorithm, const struct cluster_load *l) {
+static double waits(const struct cluster *cluster, uint32_t operation, uint32_t algorithm,
+                    const struct cluster_load *l) {
         const struct plan_geometry geometry = geometry_of(cluster);
         bool counted = algorithm == CLUSTER_RINGS || algorithm == PLAN_HIERARCHICAL_RAIL; /* not ours; see of_all() */
+        bool both = algorithm == PLAN_HIERARCHICAL_DOUBLE_TREE && cluster->n_nodes == 2 &&
+                    plan_operation_rooted(operation); /* both trees have the same edge */
+        double channels = l->messages;
 
         if (!cluster->staged || counted || l->messages <= 0 || l->gpu_bytes <= 0)
                 return 0;
-        return 2 * (ceil(l->gpu_bytes / l->messages / geometry.part_bytes / geometry.slots) - 1);
+        if (both)
+                channels /= 2;
+        return 2 * (ceil(l->gpu_bytes / channels / geometry.part_bytes / geometry.slots) - 1);
 }
 
 int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t algorithm, double bytes,
@@ -284,7 +326,7 @@ int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t 
                 there = of_all(cluster, &s, operation, algorithm, &l);
         if (!there)
                 return PLAN_E_UNSUPPORTED;
-        l.hops += waits(cluster, algorithm, &l);
+        l.hops += waits(cluster, operation, algorithm, &l);
         if (cluster->n_nodes == 1 && !one_node(algorithm, &l))
                 return PLAN_E_UNSUPPORTED;
         if (cluster->n_nodes > 1 && algorithm != CLUSTER_RINGS)

@@ -31,6 +31,7 @@
  *              node writes the root's output (reduce), or reads the root's input (broadcast)
  *   STAR       the tree whose root has all other nodes for children; its sum is taken in node order, in a step of its
  *              own, so that nobody waits for the root's node
+ *   DOUBLE     two trees, see pass_double.c
  *
  *   BLOCKS     for each rank b that I stand for on my node, other nodes first: y(b) -> b (p); the own block last, to
  *              myself, so that who has taken that has done all of them
@@ -210,21 +211,9 @@ static uint32_t ring_steps(const struct node_view *v) {
 }
 
 /* ---- trees, chains and stars of nodes ---------------------------------------------------------------------------- */
-static bool rooted(const struct node_view *v) {
-        return plan_operation_rooted(v->plan->operation);
-}
-
-/* Outputs of what is complete: the root's, or all. */
-static void step_result(const struct node_view *v, uint32_t c, struct plan_step *step) {
-        if (rooted(v))
-                step_output(step, v->root, c);
-        else
-                step_node_all(v, c, step);
-}
-
 /* Node `place` counted from the root's. */
 static uint32_t node_at(const struct node_view *v, uint32_t place) {
-        return (place + (rooted(v) ? v->root_node : 0)) % v->n;
+        return (place + (node_rooted(v) ? v->root_node : 0)) % v->n;
 }
 static uint32_t place_of(const struct node_view *v) {
         return (v->node + v->n - node_at(v, 0)) % v->n;
@@ -239,7 +228,7 @@ static uint32_t tree_up(const struct node_view *v, uint32_t c, struct plan_step 
         step->partial_in = true;
         if (place == 0) {
                 step->finish = true;
-                step_result(v, c, step);
+                step_node_result(v, c, step);
         } else {
                 step->partial_out = true;
                 step_target(step, node_carrier(v, node_at(v, (place - 1) / 2), c));
@@ -251,11 +240,11 @@ static uint32_t tree_up(const struct node_view *v, uint32_t c, struct plan_step 
 static void step_down(const struct node_view *v, uint32_t c, uint32_t parent, struct plan_step *step) {
         if (place_of(v) > 0)
                 step_chunk(step, node_carrier(v, node_at(v, parent), c));
-        else if (rooted(v))
+        else if (node_rooted(v))
                 step_input(step, v->root, c);
         else
                 step_written(step, v->me, c);
-        if (place_of(v) > 0 || rooted(v))
+        if (place_of(v) > 0 || node_rooted(v))
                 step_node_all(v, c, step);
 }
 
@@ -283,7 +272,7 @@ static uint32_t chain_up(const struct node_view *v, uint32_t c, uint32_t k, stru
         step->partial_in = true;
         if (v->node == v->root_node) {
                 step->finish = true;
-                step_result(v, c, step);
+                step_node_result(v, c, step);
         } else {
                 step->partial_out = true;
                 step_target(step, next);
@@ -309,7 +298,7 @@ static uint32_t star_up(const struct node_view *v, uint32_t c, struct plan_step 
 
 static uint32_t star_reduce(const struct node_view *v, uint32_t c, struct plan_step *step) {
         step_node_sums(v, c, step);
-        step_result(v, c, step);
+        step_node_result(v, c, step);
         return c;
 }
 
@@ -354,6 +343,8 @@ uint32_t pass_node_steps(const struct plan *plan, uint32_t schedule, uint32_t me
                 return pass_staged_steps(&v, schedule);
         if (schedule >= PLAN_SCHEDULE_BLOCKS)
                 return pass_block_steps(&v, schedule);
+        if (schedule >= PLAN_SCHEDULE_DOUBLE)
+                return pass_double_steps(&v, schedule);
         switch (schedule) {
         case PLAN_NODE_MEET:
                 return v.size > 1 ? 2 : 0;
@@ -378,6 +369,8 @@ uint32_t pass_node_step(const struct plan *plan, uint32_t schedule, uint32_t me,
                 return pass_staged_step(&v, schedule, k, step);
         if (schedule >= PLAN_SCHEDULE_BLOCKS)
                 return pass_block_step(&v, schedule, k, step);
+        if (schedule >= PLAN_SCHEDULE_DOUBLE)
+                return pass_double_step(&v, schedule, k, step);
         if (schedule == PLAN_NODE_MEET)
                 return meet(&v, k, step);
         if (schedule == PLAN_NODE_BARRIER)

@@ -61,6 +61,18 @@ static inline void step_node_sums(const struct node_view *v, uint32_t c, struct 
         step->finish = true;
 }
 
+static inline bool node_rooted(const struct node_view *v) {
+        return plan_operation_rooted(v->plan->operation);
+}
+
+/* Outputs of what is complete: the root's, or all. */
+static inline void step_node_result(const struct node_view *v, uint32_t c, struct plan_step *step) {
+        if (node_rooted(v))
+                step_output(step, v->root, c);
+        else
+                step_node_all(v, c, step);
+}
+
 static inline uint32_t step_node_idle(const struct node_view *v, struct plan_step *step) {
         step->data = false;
         return v->me;
@@ -97,6 +109,10 @@ static inline uint32_t node_stand_in(const struct node_view *v, uint32_t node) {
 /* ---- blocks that belong to a rank (pass_block.c) ----------------------------------------------------------------- */
 uint32_t pass_block_steps(const struct node_view *v, uint32_t schedule);
 uint32_t pass_block_step(const struct node_view *v, uint32_t schedule, uint32_t k, struct plan_step *step);
+
+/* ---- two trees of nodes (pass_double.c) -------------------------------------------------------------------------- */
+uint32_t pass_double_steps(const struct node_view *v, uint32_t schedule);
+uint32_t pass_double_step(const struct node_view *v, uint32_t schedule, uint32_t k, struct plan_step *step);
 
 /* ---- by channels alone (pass_staged.c) --------------------------------------------------------------------------- */
 uint32_t pass_staged_steps(const struct node_view *v, uint32_t schedule);

@@ -103,6 +103,7 @@ static const char *const algorithm_names[PLAN_ALGORITHM_COUNT] = {
         [PLAN_HIERARCHICAL_RAIL] = "hierarchical_rail",
         [PLAN_HIERARCHICAL_STAGED] = "hierarchical_staged",
         [PLAN_HIERARCHICAL_STAGED_SCATTER] = "hierarchical_staged_scatter",
+        [PLAN_HIERARCHICAL_DOUBLE_TREE] = "hierarchical_double_tree",
 };
 
 static const char *const kind_names[PLAN_KIND_COUNT] = {
@@ -131,6 +132,7 @@ static const char *const tree_names[PLAN_TREE_COUNT] = {
         [PLAN_TREE_NODE_ROTATED] = "node_rotated",
         [PLAN_TREE_NODE_DOUBLING] = "node_doubling",
         [PLAN_TREE_NODE_BINARY] = "node_binary",
+        [PLAN_TREE_NODE_DOUBLE] = "node_double",
 };
 
 const char *plan_operation_name(uint32_t operation) {

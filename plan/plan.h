@@ -58,60 +58,65 @@ enum plan_schedule {
         PLAN_DOUBLING_BARRIER = 10,
         PLAN_HALVING_ALL_REDUCE = 11,
         PLAN_HALVING_REDUCE_SCATTER = 12, /* powers of two only */
-        /* Over nodes; see pass_node.c for each. */
-        PLAN_NODE_MEET = 13,            /* all ranks of the node have come */
-        PLAN_NODE_BARRIER = 14,         /* a rank of each node: all nodes have come */
-        PLAN_NODE_EXCHANGE = 15,        /* all_reduce: the node's sums -> all nodes; and back: */
-        PLAN_NODE_REDUCE = 16,          /*   sums of all nodes -> outputs of the node */
-        PLAN_NODE_SCATTER = 17,         /* the same in two exchanges: the node's sums -> the node whose they are, */
-        PLAN_NODE_SCATTER_REDUCE = 18,  /*   sums of all nodes -> outputs of the node, results -> all nodes, */
-        PLAN_NODE_SCATTER_GATHER = 19,  /*   results of other nodes -> outputs of the node */
-        PLAN_NODE_DOUBLING = 20,        /* all_reduce: recursive doubling of the nodes' sums */
-        PLAN_NODE_RING = 21,            /* all_reduce: they go around */
-        PLAN_NODE_TREE_UP = 22,         /* all_reduce, reduce: up a binary tree of nodes */
-        PLAN_NODE_TREE_DOWN = 23,       /* all_reduce, broadcast: down */
-        PLAN_NODE_CHAIN_UP = 24,        /* reduce: node after node, the root's is last */
-        PLAN_NODE_CHAIN_DOWN = 25,      /* broadcast: from the root's node from node to node */
-        PLAN_NODE_STAR_UP = 26,         /* reduce: the node's sums -> the root's node, */
-        PLAN_NODE_STAR_REDUCE = 27,     /*   which adds them into the root's output */
-        PLAN_NODE_STAR_DOWN = 28,       /* broadcast: from the root's node to each other one */
-        PLAN_NODE_BLOCKS = 29,          /* reduce_scatter: the node's sum of each block -> the block's rank, */
-        PLAN_NODE_BLOCK_REDUCE = 30,    /*   which adds them */
-        PLAN_NODE_SPREAD = 31,          /* all_gather: own block -> outputs of the node, a rank of each other node */
-        PLAN_NODE_COLLECT = 32,         /*   blocks of other nodes -> outputs of the node */
-        PLAN_NODE_GATHER_SEND = 33,     /* gather: own block -> the root's output, or a rank of the root's node */
-        PLAN_NODE_GATHER_TAKE = 34,     /*   blocks of other nodes -> the root's output */
-        PLAN_NODE_SCATTER_SEND = 35,    /* scatter: blocks of the root's input -> own output, ranks of other nodes */
-        PLAN_NODE_SCATTER_TAKE = 36,    /*   the own block, from the root's node */
-        PLAN_NODE_ALL_TO_ALL_READ = 37, /* all_to_all, all_to_all_v: pieces of ranks of the node -> own output */
-        PLAN_NODE_ALL_TO_ALL_SEND = 38, /* all_to_all: pieces of ranks of the node -> their ranks on other nodes */
-        PLAN_NODE_ALL_TO_ALL_TAKE = 39,
-        PLAN_NODE_PAIR_SEND = 40, /* all_to_all, all_to_all_v: own pieces -> their ranks on other nodes */
-        PLAN_NODE_PAIR_TAKE = 41,
+        /* Over nodes; see pass_node.c for each, and pass_double.c for DOUBLE. */
+        PLAN_NODE_MEET = 13,             /* all ranks of the node have come */
+        PLAN_NODE_BARRIER = 14,          /* a rank of each node: all nodes have come */
+        PLAN_NODE_EXCHANGE = 15,         /* all_reduce: the node's sums -> all nodes; and back: */
+        PLAN_NODE_REDUCE = 16,           /*   sums of all nodes -> outputs of the node */
+        PLAN_NODE_SCATTER = 17,          /* the same in two exchanges: the node's sums -> the node whose they are, */
+        PLAN_NODE_SCATTER_REDUCE = 18,   /*   sums of all nodes -> outputs of the node, results -> all nodes, */
+        PLAN_NODE_SCATTER_GATHER = 19,   /*   results of other nodes -> outputs of the node */
+        PLAN_NODE_DOUBLING = 20,         /* all_reduce: recursive doubling of the nodes' sums */
+        PLAN_NODE_RING = 21,             /* all_reduce: they go around */
+        PLAN_NODE_TREE_UP = 22,          /* all_reduce, reduce: up a binary tree of nodes */
+        PLAN_NODE_TREE_DOWN = 23,        /* all_reduce, broadcast: down */
+        PLAN_NODE_CHAIN_UP = 24,         /* reduce: node after node, the root's is last */
+        PLAN_NODE_CHAIN_DOWN = 25,       /* broadcast: from the root's node from node to node */
+        PLAN_NODE_STAR_UP = 26,          /* reduce: the node's sums -> the root's node, */
+        PLAN_NODE_STAR_REDUCE = 27,      /*   which adds them into the root's output */
+        PLAN_NODE_STAR_DOWN = 28,        /* broadcast: from the root's node to each other one */
+        PLAN_NODE_DOUBLE_LEAF_UP = 29,   /* all_reduce, reduce: up two trees of nodes, where the node is a leaf */
+        PLAN_NODE_DOUBLE_UP = 30,        /*   where it has children */
+        PLAN_NODE_DOUBLE_DOWN = 31,      /* all_reduce, broadcast: down, where it has children */
+        PLAN_NODE_DOUBLE_LEAF_DOWN = 32, /*   where it is a leaf */
+        PLAN_NODE_BLOCKS = 33,           /* reduce_scatter: the node's sum of each block -> the block's rank, */
+        PLAN_NODE_BLOCK_REDUCE = 34,     /*   which adds them */
+        PLAN_NODE_SPREAD = 35,           /* all_gather: own block -> outputs of the node, a rank of each other node */
+        PLAN_NODE_COLLECT = 36,          /*   blocks of other nodes -> outputs of the node */
+        PLAN_NODE_GATHER_SEND = 37,      /* gather: own block -> the root's output, or a rank of the root's node */
+        PLAN_NODE_GATHER_TAKE = 38,      /*   blocks of other nodes -> the root's output */
+        PLAN_NODE_SCATTER_SEND = 39,     /* scatter: blocks of the root's input -> own output, ranks of other nodes */
+        PLAN_NODE_SCATTER_TAKE = 40,     /*   the own block, from the root's node */
+        PLAN_NODE_ALL_TO_ALL_READ = 41,  /* all_to_all, all_to_all_v: pieces of ranks of the node -> own output */
+        PLAN_NODE_ALL_TO_ALL_SEND = 42,  /* all_to_all: pieces of ranks of the node -> their ranks on other nodes */
+        PLAN_NODE_ALL_TO_ALL_TAKE = 43,
+        PLAN_NODE_PAIR_SEND = 44, /* all_to_all, all_to_all_v: own pieces -> their ranks on other nodes */
+        PLAN_NODE_PAIR_TAKE = 45,
         /* Over nodes by channels alone, inside a node as well; see pass_staged.c for each. */
-        PLAN_STAGED_SHARDS = 42,       /* own input -> the carrier of each shard on the own node */
-        PLAN_STAGED_SUM = 43,          /* all_reduce: the node's sums -> all nodes; and back: */
-        PLAN_STAGED_REDUCE = 44,       /*   sums of all nodes -> own output, ranks of the node */
-        PLAN_STAGED_COPY = 45,         /*   chunks of the node's carriers -> own output */
-        PLAN_STAGED_PIECES = 46,       /* the same in two exchanges: own input -> carriers, piece by piece, */
-        PLAN_STAGED_PIECE_SUM = 47,    /*   the node's sums -> the node whose they are, */
-        PLAN_STAGED_PIECE_REDUCE = 48, /*   sums of all nodes -> carriers on all nodes, */
-        PLAN_STAGED_PIECE_COPY = 49,   /*   results of all pieces -> own output, ranks of the node */
-        PLAN_STAGED_ROOT_SUM = 50,     /* reduce: the node's sums -> the root's node, */
-        PLAN_STAGED_ROOT_REDUCE = 51,  /*   sums of all nodes -> the root, */
-        PLAN_STAGED_ROOT_COPY = 52,    /*   which writes them */
-        PLAN_STAGED_DEAL = 53,         /* broadcast: the root's input -> carriers on its node, */
-        PLAN_STAGED_CARRY = 54,        /*   from there -> all other nodes, ranks of the node, */
-        PLAN_STAGED_RELAY = 55,        /*   which do the same among themselves */
-        PLAN_STAGED_BLOCKS = 56,       /* reduce_scatter: own input -> who stands for each rank on the own node, */
-        PLAN_STAGED_BLOCK_SUM = 57,    /*   the node's sum of each block -> the block's rank, which adds them */
-        PLAN_STAGED_SPREAD = 58,       /* all_gather: own block -> ranks of the node, a rank of each other node, */
-        PLAN_STAGED_NEAR = 59,         /*   blocks of the own node -> own output, */
-        PLAN_STAGED_COLLECT = 60,      /*   blocks of other nodes -> own output, ranks of the node, */
-        PLAN_STAGED_SHARE = 61,        /*   and from them -> own output */
-        PLAN_SCHEDULE_COUNT = 62,
+        PLAN_STAGED_SHARDS = 46,       /* own input -> the carrier of each shard on the own node */
+        PLAN_STAGED_SUM = 47,          /* all_reduce: the node's sums -> all nodes; and back: */
+        PLAN_STAGED_REDUCE = 48,       /*   sums of all nodes -> own output, ranks of the node */
+        PLAN_STAGED_COPY = 49,         /*   chunks of the node's carriers -> own output */
+        PLAN_STAGED_PIECES = 50,       /* the same in two exchanges: own input -> carriers, piece by piece, */
+        PLAN_STAGED_PIECE_SUM = 51,    /*   the node's sums -> the node whose they are, */
+        PLAN_STAGED_PIECE_REDUCE = 52, /*   sums of all nodes -> carriers on all nodes, */
+        PLAN_STAGED_PIECE_COPY = 53,   /*   results of all pieces -> own output, ranks of the node */
+        PLAN_STAGED_ROOT_SUM = 54,     /* reduce: the node's sums -> the root's node, */
+        PLAN_STAGED_ROOT_REDUCE = 55,  /*   sums of all nodes -> the root, */
+        PLAN_STAGED_ROOT_COPY = 56,    /*   which writes them */
+        PLAN_STAGED_DEAL = 57,         /* broadcast: the root's input -> carriers on its node, */
+        PLAN_STAGED_CARRY = 58,        /*   from there -> all other nodes, ranks of the node, */
+        PLAN_STAGED_RELAY = 59,        /*   which do the same among themselves */
+        PLAN_STAGED_BLOCKS = 60,       /* reduce_scatter: own input -> who stands for each rank on the own node, */
+        PLAN_STAGED_BLOCK_SUM = 61,    /*   the node's sum of each block -> the block's rank, which adds them */
+        PLAN_STAGED_SPREAD = 62,       /* all_gather: own block -> ranks of the node, a rank of each other node, */
+        PLAN_STAGED_NEAR = 63,         /*   blocks of the own node -> own output, */
+        PLAN_STAGED_COLLECT = 64,      /*   blocks of other nodes -> own output, ranks of the node, */
+        PLAN_STAGED_SHARE = 65,        /*   and from them -> own output */
+        PLAN_SCHEDULE_COUNT = 66,
 };
-#define PLAN_SCHEDULE_NODES  PLAN_NODE_MEET     /* this one and those behind it are for several nodes */
+#define PLAN_SCHEDULE_NODES  PLAN_NODE_MEET           /* this one and those behind it are for several nodes */
+#define PLAN_SCHEDULE_DOUBLE PLAN_NODE_DOUBLE_LEAF_UP /* this one and those behind it, up to the next */
 #define PLAN_SCHEDULE_BLOCKS PLAN_NODE_BLOCKS   /* this one and those behind it: for blocks that belong to a rank */
 #define PLAN_SCHEDULE_STAGED PLAN_STAGED_SHARDS /* this one and those behind it: by channels alone */
 
@@ -167,7 +172,8 @@ enum plan_algorithm {
         /* The same between nodes, and inside a node by channels too, for GPUs: */
         PLAN_HIERARCHICAL_STAGED = 15,         /* as HIERARCHICAL */
         PLAN_HIERARCHICAL_STAGED_SCATTER = 16, /* as HIERARCHICAL_SCATTER */
-        PLAN_ALGORITHM_COUNT = 17,
+        PLAN_HIERARCHICAL_DOUBLE_TREE = 17,    /* not staged: two binary trees of nodes, for half of the data each */
+        PLAN_ALGORITHM_COUNT = 18,
 };
 
 /*
@@ -190,7 +196,10 @@ enum plan_tree {
         PLAN_TREE_NODE_DOUBLING = 7, /* as DOUBLING, of y_j in place of x_r */
         PLAN_TREE_NODE_BINARY = 8,   /* as BINARY, of y_j in place of x_r; v counts nodes from the root's (all_reduce:
                                         from node 0) upwards, modulo N */
-        PLAN_TREE_COUNT = 9,
+        PLAN_TREE_NODE_DOUBLE = 9,   /* shards with even numbers, all_reduce: NODE_BINARY; reduce: y_root + t_0, where v
+                                        counts the N - 1 other nodes, from the one behind the root's upwards. Odd ones:
+                                        the same, but v counts from the other end */
+        PLAN_TREE_COUNT = 10,
 };
 
 struct plan_phase {

@@ -62,6 +62,14 @@ static const struct node_planner planners[] = {
          PLAN_TREE_NODE_BINARY,
          false,
          {{PLAN_NODE_TREE_UP, SHARD, SHARD, 0, 0, 0}, {PLAN_NODE_TREE_DOWN, SHARD, SHARD, 1, 1, 1}}},
+        {RING_OP_ALL_REDUCE,
+         PLAN_HIERARCHICAL_DOUBLE_TREE,
+         PLAN_TREE_NODE_DOUBLE,
+         false,
+         {{PLAN_NODE_DOUBLE_LEAF_UP, SHARD, NONE, 0, 0, 0},
+          {PLAN_NODE_DOUBLE_UP, SHARD, SHARD, 0, 0, 0},
+          {PLAN_NODE_DOUBLE_DOWN, SHARD, SHARD, 1, 1, 2},
+          {PLAN_NODE_DOUBLE_LEAF_DOWN, NONE, SHARD, 1, 1, 0}}},
         {RING_OP_REDUCE,
          PLAN_HIERARCHICAL,
          PLAN_TREE_NODE_ORDER,
@@ -77,9 +85,19 @@ static const struct node_planner planners[] = {
          PLAN_TREE_NODE_BINARY,
          false,
          {{PLAN_NODE_TREE_UP, SHARD, SHARD, 0, 0, 0}}},
+        {RING_OP_REDUCE,
+         PLAN_HIERARCHICAL_DOUBLE_TREE,
+         PLAN_TREE_NODE_DOUBLE,
+         false,
+         {{PLAN_NODE_DOUBLE_LEAF_UP, SHARD, NONE, 0, 0, 0}, {PLAN_NODE_DOUBLE_UP, SHARD, SHARD, 0, 0, 0}}},
         {RING_OP_BROADCAST, PLAN_HIERARCHICAL, 0, false, {{PLAN_NODE_STAR_DOWN, SHARD, SHARD, 0, 0, 0}}},
         {RING_OP_BROADCAST, PLAN_HIERARCHICAL_RING, 0, false, {{PLAN_NODE_CHAIN_DOWN, SHARD, SHARD, 0, 0, 0}}},
         {RING_OP_BROADCAST, PLAN_HIERARCHICAL_TREE, 0, false, {{PLAN_NODE_TREE_DOWN, SHARD, SHARD, 0, 0, 0}}},
+        {RING_OP_BROADCAST,
+         PLAN_HIERARCHICAL_DOUBLE_TREE,
+         0,
+         false,
+         {{PLAN_NODE_DOUBLE_DOWN, SHARD, SHARD, 0, 0, 0}, {PLAN_NODE_DOUBLE_LEAF_DOWN, NONE, SHARD, 0, 0, 0}}},
         {RING_OP_ALL_GATHER,
          PLAN_HIERARCHICAL,
          0,
@@ -201,6 +219,8 @@ static void build(const struct node_planner *planner, struct plan *plan) {
         plan->partials = planner->tree != PLAN_TREE_NONE;
         plan->n_regions = 2;
         plan->n_shards = planner->cut ? plan->n_ranks / nodes->n_nodes * nodes->n_nodes : plan_nodes_largest(nodes);
+        if (planner->algorithm == PLAN_HIERARCHICAL_DOUBLE_TREE) /* two halves each, and no more than ranks */
+                plan->n_shards = 2 * (plan->n_shards < plan->n_ranks / 2 ? plan->n_shards : plan->n_ranks / 2);
         if (!staged)
                 phase_add(plan, &meet_first)->after = -1;
         for (uint32_t i = 0; i < BETWEEN_MAX && planner->between[i].schedule != PLAN_SCHEDULE_NONE; i++) {

@@ -105,7 +105,7 @@ static int borders_of_promise(const struct verify_machine *m, uint32_t request, 
                 error = borders_add(in, c->count * i);
                 if (!error)
                         error = borders_add(out, c->count * i);
-                if (!error && (plan->tree == PLAN_TREE_ROTATED || plan->tree == PLAN_TREE_NODE_ROTATED))
+                if (!error && verify_tree_sharded(plan))
                         error = borders_add(out, shard * i);
                 if (!error && vector)
                         error = borders_add(out, vector->recv_offset[i]);

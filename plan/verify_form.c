@@ -35,6 +35,7 @@ static struct form form_of_schedule(uint32_t schedule) {
         case PLAN_NODE_EXCHANGE:
         case PLAN_NODE_SCATTER:
         case PLAN_NODE_STAR_UP:
+        case PLAN_NODE_DOUBLE_LEAF_UP:
         case PLAN_NODE_BLOCKS:
         case PLAN_NODE_ALL_TO_ALL_SEND:
         case PLAN_NODE_PAIR_SEND:
@@ -43,6 +44,7 @@ static struct form form_of_schedule(uint32_t schedule) {
         case PLAN_NODE_REDUCE:
         case PLAN_NODE_SCATTER_GATHER:
         case PLAN_NODE_STAR_REDUCE:
+        case PLAN_NODE_DOUBLE_LEAF_DOWN:
         case PLAN_NODE_BLOCK_REDUCE:
         case PLAN_NODE_COLLECT:
         case PLAN_NODE_GATHER_TAKE:
@@ -154,11 +156,11 @@ static bool schedule_combines(uint32_t schedule) {
                schedule == PLAN_NODE_EXCHANGE || schedule == PLAN_NODE_REDUCE || schedule == PLAN_NODE_SCATTER ||
                schedule == PLAN_NODE_SCATTER_REDUCE || schedule == PLAN_NODE_DOUBLING || schedule == PLAN_NODE_RING ||
                schedule == PLAN_NODE_TREE_UP || schedule == PLAN_NODE_CHAIN_UP || schedule == PLAN_NODE_STAR_UP ||
-               schedule == PLAN_NODE_STAR_REDUCE || schedule == PLAN_NODE_BLOCKS ||
-               schedule == PLAN_NODE_BLOCK_REDUCE || schedule == PLAN_STAGED_SUM || schedule == PLAN_STAGED_REDUCE ||
-               schedule == PLAN_STAGED_PIECE_SUM || schedule == PLAN_STAGED_PIECE_REDUCE ||
-               schedule == PLAN_STAGED_ROOT_SUM || schedule == PLAN_STAGED_ROOT_REDUCE ||
-               schedule == PLAN_STAGED_BLOCK_SUM;
+               schedule == PLAN_NODE_STAR_REDUCE || schedule == PLAN_NODE_DOUBLE_LEAF_UP ||
+               schedule == PLAN_NODE_DOUBLE_UP || schedule == PLAN_NODE_BLOCKS || schedule == PLAN_NODE_BLOCK_REDUCE ||
+               schedule == PLAN_STAGED_SUM || schedule == PLAN_STAGED_REDUCE || schedule == PLAN_STAGED_PIECE_SUM ||
+               schedule == PLAN_STAGED_PIECE_REDUCE || schedule == PLAN_STAGED_ROOT_SUM ||
+               schedule == PLAN_STAGED_ROOT_REDUCE || schedule == PLAN_STAGED_BLOCK_SUM;
 }
 
 /* Its shards are cut into a piece for each node. */
@@ -256,7 +258,8 @@ static bool tree_fits(const struct plan *plan) {
                 return plan->tree == PLAN_TREE_NONE;
         if (plan->tree >= PLAN_TREE_NODE_ORDER && !plan->nodes)
                 return false;
-        if (plan->tree == PLAN_TREE_BINARY || plan->tree == PLAN_TREE_NODE_BINARY)
+        if (plan->tree == PLAN_TREE_BINARY || plan->tree == PLAN_TREE_NODE_BINARY ||
+            plan->tree == PLAN_TREE_NODE_DOUBLE)
                 return plan->operation != RING_OP_REDUCE_SCATTER; /* it has no root */
         return plan->tree > PLAN_TREE_NONE && plan->tree < PLAN_TREE_COUNT;
 }

@@ -280,6 +280,8 @@ int verify_memory_left(struct verify_machine *m, uint32_t rank, const int16_t *c
 void verify_tree_deinit(struct verify_machine *m);
 /* left + right, or 0 without memory. */
 uint32_t verify_tree_pair(struct verify_machine *m, uint32_t left, uint32_t right);
+/* Do shards differ in their trees? */
+bool verify_tree_sharded(const struct plan *plan);
 static inline bool verify_tree_is_pair(const struct verify_machine *m, uint32_t node) {
         return (node & ~VERIFY_FINISHED) > m->n_ranks;
 }

@@ -116,6 +116,17 @@ static uint32_t due_binary(struct verify_machine *m, const uint32_t *y, uint32_t
         return t[0];
 }
 
+/* Of the trees of all nodes, or, where one is the root, of the others and that one above them. */
+static uint32_t due_double(struct verify_machine *m, const uint32_t *y, uint32_t n, uint32_t root, bool rooted,
+                           bool mirrored) {
+        uint32_t t[PLAN_RANKS_MAX], n_places = rooted ? n - 1 : n, sum;
+
+        for (uint32_t i = 0; i < n_places; i++)
+                t[mirrored ? n_places - 1 - i : i] = y[rooted ? (root + 1 + i) % n : i];
+        sum = due_binary(m, t, n_places, 0);
+        return !rooted ? sum : sum && y[root] ? verify_tree_pair(m, y[root], sum) : 0;
+}
+
 /* What the tree is made of: all ranks, or the sums of all nodes' ranks. Returns how many. */
 static uint32_t due_terms(struct verify_machine *m, const struct plan *plan, uint32_t y[PLAN_RANKS_MAX]) {
         if (plan->tree < PLAN_TREE_NODE_ORDER) {
@@ -137,6 +148,7 @@ static uint32_t due_terms(struct verify_machine *m, const struct plan *plan, uin
 /* The finished value that belongs to a shard, a block or a root (`owner`); 0 without memory. */
 static uint32_t due_tree(struct verify_machine *m, uint32_t request, uint32_t owner) {
         const struct plan *plan = m->requests[request].plan;
+        bool rooted = plan_operation_rooted(plan->operation);
         uint32_t *due = &m->tree.due[request][owner], y[PLAN_RANKS_MAX], n;
 
         if (*due != 0)
@@ -147,8 +159,7 @@ static uint32_t due_tree(struct verify_machine *m, uint32_t request, uint32_t ow
                 *due = due_fold(m, y, n, owner + 1);
                 break;
         case PLAN_TREE_NODE_ROTATED:
-                *due = due_fold(m, y, n,
-                                (plan_operation_rooted(plan->operation) ? plan->nodes->node[owner] : owner) + 1);
+                *due = due_fold(m, y, n, (rooted ? plan->nodes->node[owner] : owner) + 1);
                 break;
         case PLAN_TREE_DOUBLING:
         case PLAN_TREE_NODE_DOUBLING:
@@ -158,7 +169,10 @@ static uint32_t due_tree(struct verify_machine *m, uint32_t request, uint32_t ow
                 *due = due_binary(m, y, n, owner);
                 break;
         case PLAN_TREE_NODE_BINARY:
-                *due = due_binary(m, y, n, plan_operation_rooted(plan->operation) ? plan->nodes->node[owner] : 0);
+                *due = due_binary(m, y, n, rooted ? plan->nodes->node[owner] : 0);
+                break;
+        case PLAN_TREE_NODE_DOUBLE:
+                *due = due_double(m, y, n, plan->nodes->node[m->requests[request].pcase->root], rooted, owner % 2);
                 break;
         default:
                 *due = due_fold(m, y, n, 0);
@@ -170,12 +184,17 @@ static uint32_t due_tree(struct verify_machine *m, uint32_t request, uint32_t ow
 }
 
 /* ---- the result -------------------------------------------------------------------------------------------------- */
-/* Shard of an all_reduce that an element is in; only rotated trees are not the same for all of them. */
+bool verify_tree_sharded(const struct plan *plan) {
+        return plan->tree == PLAN_TREE_ROTATED || plan->tree == PLAN_TREE_NODE_ROTATED ||
+               plan->tree == PLAN_TREE_NODE_DOUBLE;
+}
+
+/* Shard of an all_reduce that an element is in, if they do not all have the same tree. */
 static uint32_t shard_of(const struct verify_machine *m, uint32_t request, uint64_t element) {
         const struct plan *plan = m->requests[request].plan;
         const struct plan_case *c = m->requests[request].pcase;
 
-        if (plan->tree != PLAN_TREE_ROTATED && plan->tree != PLAN_TREE_NODE_ROTATED)
+        if (!verify_tree_sharded(plan))
                 return 0;
         return (uint32_t)(element / plan_shard_elements(c->count, plan->n_shards, c->element_bytes));
 }
@@ -208,7 +227,8 @@ static struct verify_value due_value(struct verify_machine *m, uint32_t rank, ui
                 due.node = due_tree(m, k, shard_of(m, k, element));
                 break;
         case RING_OP_REDUCE:
-                due.node = due_tree(m, k, c->root);
+                due.node = due_tree(m, k,
+                                    request->plan->tree == PLAN_TREE_NODE_DOUBLE ? shard_of(m, k, element) : c->root);
                 break;
         case RING_OP_REDUCE_SCATTER:
                 due.node = due_tree(m, k, rank);

@@ -48,46 +48,60 @@ static void collectives(void **state) {
         }
 }
 
-/* Plans that work in place on the node and with channels between nodes. */
-static void hierarchical(void **state) {
+/* Every operation that has such a plan, on one communicator. Returns how many have. */
+static uint32_t run_algorithm(uint32_t algorithm, const struct cluster_placement *placement) {
         static const uint32_t ops[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE_SCATTER, RING_OP_ALL_GATHER,
                                        RING_OP_BROADCAST,  RING_OP_REDUCE,         RING_OP_ALL_TO_ALL};
+        struct plan_choice choices[sizeof(ops) / sizeof(ops[0])];
+        struct fixture *f = &cluster.f;
+        struct plan_nodes nodes;
+        uint32_t n = 0;
+
+        assert_int_equal(plan_nodes_init(&nodes, placement->n_ranks, placement->node), 0);
+        for (uint32_t o = 0; o < sizeof(ops) / sizeof(ops[0]); o++) {
+                struct plan plan;
+
+                if (plan_build_nodes(ops[o], algorithm, placement->n_ranks, &nodes, &plan) == PLAN_OK)
+                        choices[n++] = (struct plan_choice){ops[o], algorithm, UINT64_MAX, 0};
+        }
+        assert_true(n > 0);
+        cluster_init(&cluster, placement->n_ranks, placement->node, CLUSTER_BYTES);
+        cluster.choices = choices;
+        cluster.n_choices = n;
+        for (uint32_t i = 0; i < cluster.n_nodes; i++)
+                cluster_attach(&cluster, i);
+        cluster_carry(&cluster);
+        for (uint32_t k = 0; k < 4 * n; k++) {
+                static const uint64_t counts[] = {0, 5, 1027, 15001};
+                uint32_t q[FIXTURE_RANKS_MAX], op = choices[k / 4].operation;
+                uint32_t root = plan_operation_rooted(op) ? k % f->n_ranks : 0;
+
+                cluster_fill(f, k);
+                cluster_ring(f, op, counts[k % 4], root, q);
+                cluster_wait(f, q, CLUSTER_OK);
+                cluster_check(f, op, counts[k % 4], root, k);
+        }
+        cluster_deinit(&cluster);
+        return n;
+}
+
+/* Plans that work in place on the node and with channels between nodes. */
+static void hierarchical(void **state) {
+        (void)state;
+        for (size_t p = 0; p < n_cluster_placements; p++)
+                assert_int_equal(run_algorithm(PLAN_HIERARCHICAL, &cluster_placements[p]), 6);
+}
+
+/* Two trees of nodes: of as many nodes as it takes for inner ones beside the roots; ranks that carry several shards. */
+static void double_tree(void **state) {
+        static const struct cluster_placement deep[] = {
+                {5, {0, 1, 2, 3, 4}}, {8, {0, 1, 2, 3, 4, 4, 4, 0}}, {8, {7, 6, 5, 4, 3, 2, 1, 0}}};
 
         (void)state;
-        for (size_t p = 0; p < n_cluster_placements; p++) {
-                struct plan_choice choices[sizeof(ops) / sizeof(ops[0])];
-                struct plan_nodes nodes;
-                uint32_t n = 0;
-                struct fixture *f;
-
-                assert_int_equal(plan_nodes_init(&nodes, cluster_placements[p].n_ranks, cluster_placements[p].node), 0);
-                for (uint32_t o = 0; o < sizeof(ops) / sizeof(ops[0]); o++) {
-                        struct plan plan;
-
-                        if (plan_build_nodes(ops[o], PLAN_HIERARCHICAL, cluster_placements[p].n_ranks, &nodes, &plan) ==
-                            PLAN_OK)
-                                choices[n++] = (struct plan_choice){ops[o], PLAN_HIERARCHICAL, UINT64_MAX, 0};
-                }
-                assert_true(n > 0);
-                f = &cluster.f;
-                cluster_init(&cluster, cluster_placements[p].n_ranks, cluster_placements[p].node, CLUSTER_BYTES);
-                cluster.choices = choices;
-                cluster.n_choices = n;
-                for (uint32_t i = 0; i < cluster.n_nodes; i++)
-                        cluster_attach(&cluster, i);
-                cluster_carry(&cluster);
-                for (uint32_t k = 0; k < 4 * n; k++) {
-                        static const uint64_t counts[] = {0, 5, 1027, 15001};
-                        uint32_t q[FIXTURE_RANKS_MAX], op = choices[k / 4].operation;
-                        uint32_t root = plan_operation_rooted(op) ? k % f->n_ranks : 0;
-
-                        cluster_fill(f, k);
-                        cluster_ring(f, op, counts[k % 4], root, q);
-                        cluster_wait(f, q, CLUSTER_OK);
-                        cluster_check(f, op, counts[k % 4], root, k);
-                }
-                cluster_deinit(&cluster);
-        }
+        for (size_t p = 0; p < n_cluster_placements; p++)
+                assert_int_equal(run_algorithm(PLAN_HIERARCHICAL_DOUBLE_TREE, &cluster_placements[p]), 3);
+        for (size_t p = 0; p < sizeof(deep) / sizeof(deep[0]); p++)
+                assert_int_equal(run_algorithm(PLAN_HIERARCHICAL_DOUBLE_TREE, &deep[p]), 3);
 }
 
 /* Types have the plans that are for how long their partial sums are, on all nodes. */
@@ -256,8 +270,9 @@ static void nobody_oversleeps(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(collectives), cmocka_unit_test(hierarchical), cmocka_unit_test(messages),
-                cmocka_unit_test(widenings),   cmocka_unit_test(groups),       cmocka_unit_test(nobody_oversleeps),
+                cmocka_unit_test(collectives),       cmocka_unit_test(hierarchical), cmocka_unit_test(double_tree),
+                cmocka_unit_test(messages),          cmocka_unit_test(widenings),    cmocka_unit_test(groups),
+                cmocka_unit_test(nobody_oversleeps),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -199,6 +199,16 @@ static uint64_t tree_binary(const struct forest *f, uint32_t v) {
         return sum;
 }
 
+/* What comes from place v of one of two trees; those of a rooted operation leave the root out, which is first. */
+static uint64_t tree_double(const struct forest *f, bool rooted, bool backwards, uint32_t v) {
+        uint32_t n = f->n - rooted, from = rooted ? f->root + 1 : 0;
+        uint64_t sum = leaf(f, (from + (backwards ? n - 1 - v : v)) % f->n);
+
+        for (uint32_t child = 2 * v + 1; child < n && child <= 2 * v + 2; child++)
+                sum = value_combine(sum, tree_double(f, rooted, backwards, child));
+        return rooted && v == 0 ? value_combine(leaf(f, f->root), sum) : sum;
+}
+
 /* Shards are as long as 1/n of all, rounded up to 16 bytes. */
 static uint64_t shard_of(uint64_t i, uint64_t count, uint32_t n_shards, uint32_t element_bytes) {
         uint64_t length = (count + n_shards - 1) / n_shards;
@@ -212,13 +222,13 @@ static uint64_t reduced(const struct world *w, uint32_t lap, uint32_t rank, uint
         const struct plan *plan = w->requests[lap].plan;
         const struct plan_case *c = &w->requests[lap].pcase;
         struct forest f = {.lap = lap, .n = w->n, .root = plan_operation_rooted(plan->operation) ? c->root : 0, .i = i};
-        uint64_t owner = f.root;
+        uint64_t owner = f.root, shard = shard_of(i, c->count, plan->n_shards, c->element_bytes);
 
         if (plan->operation == RING_OP_REDUCE_SCATTER) {
                 f.i = c->count * rank + i;
                 owner = rank;
         } else if (plan->operation == RING_OP_ALL_REDUCE) {
-                owner = shard_of(i, c->count, plan->n_shards, c->element_bytes);
+                owner = shard;
         }
         if (plan->tree >= PLAN_TREE_NODE_ORDER && plan->nodes) {
                 f.n_ranks = f.n;
@@ -241,6 +251,8 @@ static uint64_t reduced(const struct world *w, uint32_t lap, uint32_t rank, uint
         case PLAN_TREE_BINARY:
         case PLAN_TREE_NODE_BINARY:
                 return value_finish(tree_binary(&f, 0));
+        case PLAN_TREE_NODE_DOUBLE:
+                return value_finish(tree_double(&f, plan_operation_rooted(plan->operation), shard % 2, 0));
         default:
                 return 0;
         }

@@ -121,8 +121,12 @@ static const struct formula formulas[] = {
         {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_RING, 2 * (N - 1), 2 * BYTES / G *(N - 1) / N},
         {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLING, 2, 2 * BYTES / G},
         {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_TREE, 4, 3 * BYTES / G}, /* 3 -> 1 -> 0 and back; node 1 has 0 and 3 */
+        /* Tree 0 has 0 -> 1, 2 and 1 -> 3, tree 1 has 3 -> 2, 1 and 2 -> 0. */
+        {RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLE_TREE, 4, 3 * BYTES / G / 2},
         {RING_OP_REDUCE, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES / G},
         {RING_OP_REDUCE, PLAN_HIERARCHICAL_RING, N - 1, BYTES / G},
+        {RING_OP_REDUCE, PLAN_HIERARCHICAL_DOUBLE_TREE, 2, BYTES / G},
+        {RING_OP_BROADCAST, PLAN_HIERARCHICAL_DOUBLE_TREE, 2, BYTES / G},
         {RING_OP_BROADCAST, PLAN_HIERARCHICAL, 1, (N - 1) * BYTES / G},
         {RING_OP_BROADCAST, PLAN_HIERARCHICAL_RING, N - 1, BYTES / G},
         {RING_OP_BROADCAST, PLAN_HIERARCHICAL_TREE, 2, 2 * BYTES / G},
@@ -309,10 +313,11 @@ static void test_choice(void **state) {
 
                 assert_int_equal(plan_build_nodes(choices[i].operation, choices[i].algorithm, 16, &nodes, &plan), 0);
                 assert_true(plan.tree == PLAN_TREE_NONE || plan.tree == PLAN_TREE_NODE_ORDER);
-                assert_true(plan.algorithm < PLAN_HIERARCHICAL_STAGED); /* for GPUs */
+                assert_false(world_staged(&plan));
         }
         assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64), PLAN_HIERARCHICAL);
         assert_int_equal(chosen(choices, n, RING_OP_ALL_REDUCE, 64 << 20), PLAN_HIERARCHICAL_SCATTER);
+        assert_int_equal(chosen(choices, n, RING_OP_BROADCAST, 64 << 20), PLAN_HIERARCHICAL_DOUBLE_TREE);
         assert_int_equal(chosen(choices, n, RING_OP_SEND, 64), PLAN_ZERO_COPY);
         over.any_tree = true;
         n = plan_choose_nodes(&over, choices);
@@ -366,7 +371,7 @@ static void check_cheap(const struct plan_over *over, const struct plan_choice *
                 struct plan plan;
 
                 assert_int_equal(plan_build_nodes(operation, a, over->n_ranks, over->nodes, &plan), PLAN_OK);
-                if (a >= PLAN_HIERARCHICAL_STAGED || (plan.tree != PLAN_TREE_NONE && plan.tree != PLAN_TREE_NODE_ORDER))
+                if (world_staged(&plan) || (plan.tree != PLAN_TREE_NONE && plan.tree != PLAN_TREE_NODE_ORDER))
                         continue;
                 assert_int_equal(plan_model_init_net(&models[n], &plan, over->constants, over->net, NULL, element,
                                                      types[type].partial_bytes),

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Plans over nodes: mappings, what the verifier accepts, and that the oracle finds no harm in it. */
+#include <math.h>
 #include <string.h>
 
 #include "oracle_util.h"
 #include "plan/cost.h"
+#include "plan/rails.h"
 #include "plan/verify.h"
 #include "worlds.h"
 
@@ -161,7 +163,7 @@ static void test_alike(void **state) {
                                 struct plan_verdict verdict = {0};
                                 int r = plan_verify_alike(&plan, &geometry, &verdict);
 
-                                if (plan.algorithm < PLAN_HIERARCHICAL_STAGED) {
+                                if (!world_staged(&plan)) {
                                         n_stuck += plan.algorithm >= PLAN_HIERARCHICAL && slots == 2 && r;
                                         continue;
                                 }
@@ -241,6 +243,13 @@ static void test_refuses_broken(void **state) {
         assert_int_equal(plan_build_nodes(RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_SCATTER, 4, &nodes, &plan), PLAN_OK);
         plan.n_shards = 3;
         expect_fault(&plan, PLAN_FAULT_MALFORMED);
+        assert_int_equal(plan_build_nodes(RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLE_TREE, 4, &nodes, &plan),
+                         PLAN_OK);
+        plan.n_shards = 3; /* no two halves for the last one */
+        expect_fault(&plan, PLAN_FAULT_VALUE);
+        plan.n_shards = 4;
+        plan.phases[5].after = 3; /* before it is done as a leaf */
+        expect_fault(&plan, PLAN_FAULT_RACE);
         /* Trees: four nodes of two have as many as there are. */
         world_nodes("abcdabcd", &nodes);
         for (uint32_t k = 0, algorithm; (algorithm = plan_algorithm_at_nodes(RING_OP_ALL_REDUCE, 8, &nodes, k)); k++)
@@ -251,6 +260,84 @@ static void test_refuses_broken(void **state) {
                         plan.tree = tree;
                         expect_fault(&plan, PLAN_FAULT_VALUE);
                 }
+}
+
+/* ---- two trees --------------------------------------------------------------------------------------------------- */
+/* Steps with data of the phases that have such a schedule. */
+static uint32_t data_steps(const struct plan *plan, const struct plan_shape *shape, uint32_t me, uint32_t schedule) {
+        const struct plan_geometry geometry = {.part_bytes = 64, .slots = 2};
+        uint32_t n = 0;
+
+        for (uint32_t p = 0; p < plan->n_phases; p++) {
+                const struct plan_phase *phase = &plan->phases[p];
+                struct plan_step step;
+
+                for (uint32_t k = 0; phase->schedule == schedule && k < plan_phase_steps(plan, phase, shape, me); k++)
+                        n += plan_step(plan, phase, &geometry, shape, me, 0, k, &step) && step.data;
+        }
+        return n;
+}
+
+/* What is promised of two trees, of any number of nodes: nobody has children in both, so that nobody sends or gets more
+ * than four halves, and a chain is as long as a tree is deep, for as many parts as channels hold. */
+static void check_double(uint32_t operation, uint32_t n) {
+        static const struct plan_constants nothing = {.parallel = 1};
+        static const struct plan_net unit = {.hop_ns = 1, .n_rails = 1};
+        const bool rooted = plan_operation_rooted(operation);
+        const uint32_t most = rooted || n == 2 ? 2 : n < 5 ? 3 : 4;
+        const struct plan_shape shape = {
+                .count = 8, .element_bytes = 4, .partial_bytes = 4, .root = rooted ? n / 2 : 0};
+        struct plan_load load[PLAN_RANKS_MAX];
+        struct plan_verdict verdict = {0};
+        uint32_t depth = 0, busiest = 0;
+        uint8_t node[PLAN_RANKS_MAX];
+        struct plan_geometry geometry;
+        struct plan_nodes nodes;
+        struct plan_model model;
+        struct plan_cost cost;
+        struct plan plan;
+
+        for (uint32_t r = 0; r < n; r++)
+                node[r] = (uint8_t)r;
+        assert_int_equal(plan_nodes_init(&nodes, n, node), PLAN_OK);
+        assert_int_equal(plan_build_nodes(operation, PLAN_HIERARCHICAL_DOUBLE_TREE, n, &nodes, &plan), PLAN_OK);
+        plan_geometry_choose_nodes(n, &geometry);
+        plan_load_ranks(&plan, &geometry, &shape, load);
+        for (uint32_t r = 0; r < n; r++) {
+                bool down = operation == RING_OP_BROADCAST;
+                uint32_t inner = data_steps(&plan, &shape, r, down ? PLAN_NODE_DOUBLE_DOWN : PLAN_NODE_DOUBLE_UP);
+                uint32_t leaf =
+                        data_steps(&plan, &shape, r, down ? PLAN_NODE_DOUBLE_LEAF_DOWN : PLAN_NODE_DOUBLE_LEAF_UP);
+
+                assert_true(load[r].chunks_out <= most && load[r].chunks_in <= most);
+                busiest = load[r].chunks_out > busiest ? (uint32_t)load[r].chunks_out : busiest;
+                busiest = load[r].chunks_in > busiest ? (uint32_t)load[r].chunks_in : busiest;
+                assert_int_equal(inner + leaf, 2);
+                assert_true(inner <= 1 || (rooted && r == shape.root));
+        }
+        assert_int_equal(busiest, most);
+        while ((rooted ? n - 1 : n) >> (depth + 1))
+                depth++;
+        assert_int_equal(plan_model_init_net(&model, &plan, &nothing, &unit, &geometry, 4, 4), 0);
+        for (uint32_t parts = 1; parts <= geometry.slots; parts += geometry.slots - 1) {
+                const uint32_t both = rooted && n == 2 && parts > 1 ? 2 : 0; /* both trees go through one channel */
+
+                plan_model_predict(&model, (uint64_t)parts * geometry.part_bytes / 4 * plan.n_shards, &cost);
+                if (fabs(cost.critical_ns - (rooted ? 1 + depth : 2 * depth) - both) > 0.01)
+                        fail_msg("%s, %u nodes, %u parts: %.2f hops", plan_operation_name(operation), n, parts,
+                                 cost.critical_ns);
+        }
+        if ((n < 18 || n > 62) && plan_verify_all(&plan, &geometry, NULL, 0, &verdict))
+                fail_msg("%s, %u nodes: %s", plan_operation_name(operation), n, verdict.text);
+}
+
+static void test_double_tree(void **state) {
+        static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE, RING_OP_BROADCAST};
+
+        (void)state;
+        for (uint32_t n = 2; n <= PLAN_RANKS_MAX; n++)
+                for (size_t o = 0; o < sizeof(operations) / sizeof(operations[0]); o++)
+                        check_double(operations[o], n);
 }
 
 /* ---- executed ---------------------------------------------------------------------------------------------------- */
@@ -332,7 +419,8 @@ int main(void) {
                 cmocka_unit_test(test_mapping),        cmocka_unit_test(test_build),
                 cmocka_unit_test(test_accepts),        cmocka_unit_test(test_single_slot),
                 cmocka_unit_test(test_alike),          cmocka_unit_test(test_refuses_far),
-                cmocka_unit_test(test_refuses_broken), cmocka_unit_test(test_executed),
+                cmocka_unit_test(test_refuses_broken), cmocka_unit_test(test_double_tree),
+                cmocka_unit_test(test_executed),
         };
 
         return cmocka_run_group_tests(tests, setup, NULL);

@@ -62,6 +62,11 @@ static inline bool world_plan(const struct plan_nodes *nodes, uint32_t n_ranks, 
         return false;
 }
 
+/* By channels alone: for GPUs. */
+static inline bool world_staged(const struct plan *plan) {
+        return plan->algorithm == PLAN_HIERARCHICAL_STAGED || plan->algorithm == PLAN_HIERARCHICAL_STAGED_SCATTER;
+}
+
 /* Whoever stands in a ring takes a chunk and sends one before giving a slot back. */
 static inline uint32_t world_slots_min(const struct plan *plan) {
         bool ring = plan->algorithm == PLAN_RING || plan->algorithm == PLAN_HIERARCHICAL_RING;

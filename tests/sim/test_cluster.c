@@ -55,7 +55,7 @@ static void compare(uint32_t operation, uint32_t algorithm, uint32_t n_nodes, ui
         static const struct plan_constants free_work = {.parallel = 1};
         static const struct plan_net unit = {.hop_ns = 1, .n_rails = 1};
         const struct plan_geometry geometry = {.part_bytes = 1u << 30, .slots = 2};
-        const uint64_t count = UINT64_C(4) * n_nodes * n_nodes * n_gpus * n_gpus; /* no shard is ragged */
+        const uint64_t count = UINT64_C(8) * n_nodes * n_nodes * n_gpus * n_gpus; /* no half of a shard is ragged */
         const struct plan_shape shape = {.count = count, .element_bytes = 4, .partial_bytes = 4};
         struct cluster cluster = {.n_nodes = n_nodes, .n_gpus = n_gpus, .n_rails = n_gpus};
         struct plan_load counted[2 * PLAN_RANKS_MAX];
@@ -117,6 +117,56 @@ static void test_closed_forms(void **state) {
         print_message("%u plans counted\n", n_compared);
 }
 
+/* What a plan sends one way between the first nodes and the others, counted; the root is on the first one. */
+static double counted_crossing(uint32_t operation, uint32_t n_nodes, uint32_t part, uint64_t count) {
+        const struct plan_geometry geometry = {.part_bytes = 1u << 30, .slots = 2};
+        const struct plan_shape shape = {.count = count, .element_bytes = 4, .partial_bytes = 4};
+        uint8_t node[PLAN_RANKS_MAX];
+        struct plan_nodes nodes;
+        double ways[2] = {0, 0};
+        struct plan_step step;
+        struct plan plan;
+
+        for (uint32_t r = 0; r < n_nodes; r++)
+                node[r] = (uint8_t)r;
+        assert_int_equal(plan_nodes_init(&nodes, n_nodes, node), PLAN_OK);
+        assert_int_equal(plan_build_nodes(operation, PLAN_HIERARCHICAL_DOUBLE_TREE, n_nodes, &nodes, &plan), PLAN_OK);
+        for (uint32_t me = 0; me < n_nodes; me++)
+                for (uint32_t p = 0; p < plan.n_phases; p++)
+                        for (uint32_t k = 0; k < plan_phase_steps(&plan, &plan.phases[p], &shape, me); k++) {
+                                plan_step(&plan, &plan.phases[p], &geometry, &shape, me, 0, k, &step);
+                                for (uint32_t t = 0; t < step.n_targets; t++)
+                                        if ((me < part) != (step.target[t] < part))
+                                                ways[me < part] += (double)step.length * 4;
+                        }
+        return fmax(ways[0], ways[1]);
+}
+
+/* One cut between boxes is narrow: then what crosses it counts, if it is more than what the busiest box has. */
+static void test_double_tree(void **state) {
+        static const uint32_t operations[] = {RING_OP_ALL_REDUCE, RING_OP_REDUCE, RING_OP_BROADCAST};
+        const uint64_t count = 4096;
+
+        (void)state;
+        for (uint32_t n = 2; n <= CLUSTER_CUTS_MAX; n++)
+                for (uint32_t k = 1; k < n; k++)
+                        for (size_t o = 0; o < sizeof(operations) / sizeof(operations[0]); o++) {
+                                struct cluster boxes = {.n_nodes = n, .n_gpus = 1, .n_rails = 1};
+                                double crossing = counted_crossing(operations[o], n, k, count);
+                                struct cluster_load l;
+
+                                for (uint32_t part = 1; part < n; part++)
+                                        boxes.cuts[part] = part == k ? 1 : 1e6;
+                                assert_int_equal(cluster_load_of(&boxes, operations[o], PLAN_HIERARCHICAL_DOUBLE_TREE,
+                                                                 count * 4, &l),
+                                                 PLAN_OK);
+                                if (fabs(l.rail_bytes - fmax(l.gpu_bytes, crossing)) > 0.5)
+                                        fail_msg("%s, %u of %u boxes: %.0f bytes; counted %.0f, of one box %.0f",
+                                                 plan_operation_name(operations[o]), k, n, l.rail_bytes, crossing,
+                                                 l.gpu_bytes);
+                        }
+}
+
 /* Rings pass every GPU, so inside and between nodes they have as many hops as the plan of that name. */
 static void test_rings(void **state) {
         struct cluster cluster = load("h200:4x8");
@@ -162,6 +212,11 @@ static void test_staged(void **state) {
         /* Four times as much through a channel. */
         assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL, 2097152) == 7);
         assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, CLUSTER_RINGS, 2097152) == 6);
+        /* Halves through channels of their own; of a broadcast over two nodes both through one, of 1 MiB. */
+        assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLE_TREE, 1048576) == 4);
+        assert_true(staged_hops("host:4x1", RING_OP_ALL_REDUCE, PLAN_HIERARCHICAL_DOUBLE_TREE, 1048584) == 6);
+        assert_true(staged_hops("host:2x1", RING_OP_BROADCAST, PLAN_HIERARCHICAL_DOUBLE_TREE, 1048576) == 1);
+        assert_true(staged_hops("host:2x1", RING_OP_BROADCAST, PLAN_HIERARCHICAL_DOUBLE_TREE, 1048584) == 3);
         /* Seven others through four slots. */
         assert_true(staged_hops("host:2x8", RING_OP_ALL_TO_ALL, PLAN_HIERARCHICAL_RAIL, 64) == 3);
 }
@@ -482,11 +537,13 @@ static void test_names(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_rings),   cmocka_unit_test(test_staged),
-                cmocka_unit_test(test_bound),        cmocka_unit_test(test_fabrics), cmocka_unit_test(test_four_boxes),
-                cmocka_unit_test(test_mscclpp),      cmocka_unit_test(test_nvrar),   cmocka_unit_test(test_chosen),
-                cmocka_unit_test(test_railmuxd),     cmocka_unit_test(test_many),    cmocka_unit_test(test_paths),
-                cmocka_unit_test(test_names),
+                cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_rings),
+                cmocka_unit_test(test_staged),       cmocka_unit_test(test_bound),
+                cmocka_unit_test(test_fabrics),      cmocka_unit_test(test_four_boxes),
+                cmocka_unit_test(test_mscclpp),      cmocka_unit_test(test_nvrar),
+                cmocka_unit_test(test_chosen),       cmocka_unit_test(test_railmuxd),
+                cmocka_unit_test(test_many),         cmocka_unit_test(test_paths),
+                cmocka_unit_test(test_names),        cmocka_unit_test(test_double_tree),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

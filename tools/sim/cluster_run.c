@@ -200,12 +200,12 @@ static void print_text(const struct command *c, const struct cluster_look *look)
         else
                 printf("the smallest cut around a node is %g rails of %.1f GB/s, which take %.2f us at least\n", rails,
                        m->rail_gbs, look->bound_ns / 1000);
-        printf("  %-22s %5s %9s %14s %14s %11s %10s\n", "algorithm", "hops", "messages", "bytes/rail", "bytes/link",
+        printf("  %-24s %5s %9s %14s %14s %11s %10s\n", "algorithm", "hops", "messages", "bytes/rail", "bytes/link",
                "us", "bus GB/s");
         for (uint32_t i = 0; i < look->n_choices; i++) {
                 const struct cluster_choice *choice = &look->choices[i];
 
-                printf("%s %-22s %5.0f %9.0f %14.0f %14.0f %11.2f %10.2f\n", i == look->chosen ? "*" : " ",
+                printf("%s %-24s %5.0f %9.0f %14.0f %14.0f %11.2f %10.2f\n", i == look->chosen ? "*" : " ",
                        cluster_algorithm_name(choice->algorithm),
                        m->n_nodes == 1 ? choice->load.near_hops : choice->load.hops, choice->load.messages,
                        choice->load.rail_bytes, link_bytes(m, &choice->load), choice->ns / 1000,
