@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 #
-# railmux_test(name SOURCES a.c ... [LIBS target ...] [TIMEOUT seconds] [ARGS ...])
+# railmux_test(name SOURCES a.c ... [LIBS target ...] [TIMEOUT seconds] [ARGS ...] [SKIPS])
 #   A cmocka program <build>/tests/<folder>/<name>, registered with ctest under its name. TIMEOUT (default 60) is for an
-#   optimised build; sanitizer builds get RAILMUX_TEST_SLOWDOWN times as much.
+#   optimised build; sanitizer builds get RAILMUX_TEST_SLOWDOWN times as much. SKIPS: its exit status may say that
+#   nothing of it can run here (tests_status() of tests/cmocka_all.h).
 function(railmux_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SKIPS" "TIMEOUT" "SOURCES;LIBS;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "railmux_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
@@ -17,4 +18,7 @@ function(railmux_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
+  if(arg_SKIPS)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+  endif()
 endfunction()

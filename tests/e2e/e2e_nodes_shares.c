@@ -6,12 +6,8 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <railmux/railmux.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "tests/cmocka_all.h"
 #include "tests/e2e/node.h"
 #include "tests/e2e/proc.h"
 #include "util/clock.h"
@@ -184,11 +179,19 @@ static int status_of(struct world *world, void (*run)(struct world *world)) {
         return WEXITSTATUS(status);
 }
 
+static unsigned int n_skipped;
+
+static void require_root(const struct world *world) {
+        if (world->shared)
+                return;
+        n_skipped++;
+        skip();
+}
+
 static void strangers(void **state) {
         struct world *world = *state;
 
-        if (!world->shared)
-                skip();
+        require_root(world);
         assert_int_equal(status_of(world, run_maker), RMX_OK);
         assert_int_equal(status_of(world, run_stranger), RMX_E_DENIED);
         nodes_stop(world->node, NODES);
@@ -272,8 +275,7 @@ static void shares(void **state) {
         struct result result = {0};
         uint64_t end_ns;
 
-        if (!world->shared)
-                skip();
+        require_root(world);
         ranks_start(world);
         if (!proc_await(all_send, world, READY_MS)) {
                 for (uint32_t i = 0; i < PROCESSES; i++)
@@ -356,6 +358,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(shares, setup, teardown),
                 cmocka_unit_test_setup_teardown(strangers, setup, teardown),
         };
+        int failed = cmocka_run_group_tests_name("shares", tests, NULL, NULL);
 
-        return cmocka_run_group_tests_name("shares", tests, NULL, NULL);
+        return tests_status(sizeof(tests) / sizeof(tests[0]), n_skipped, failed);
 }
