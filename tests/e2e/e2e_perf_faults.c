@@ -121,6 +121,12 @@ static void test_flipped(void **state) {
         expect(node, "all_reduce", "after,2", "2", "1", 0, 1);
 }
 
+/* A rank that is ready must not wait in the call, and in its time, for one that still fills its buffers. */
+static void test_together(void **state) {
+        for (size_t i = 0; i < COUNT_OF(ops); i++)
+                assert_int_equal(run(*state, ops[i].name, "alone,0", "2", "both", "shared", NULL), 0);
+}
+
 static double number(const json_t *result, const char *key) {
         return json_number_value(json_object_get(result, key));
 }
@@ -206,6 +212,7 @@ static int teardown(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_flipped),
+                cmocka_unit_test(test_together),
                 cmocka_unit_test(test_figures),
         };
 

@@ -6,13 +6,16 @@
  *   output, input               one bit of it
  *   before, after               a bit of the byte before the output or behind it; in place, of the whole buffer
  *   input-before, input-after   the same of the input
+ *   alone                       nothing is broken; a call ends the process if the ranks have not met since the last one
  *   slow                        nothing is broken, but each call takes SPOIL_SLOW_MS longer
  */
 #include "tests/e2e/spoil.h"
 
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <railmux/railmux.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +29,7 @@ static struct {
         size_t bytes;
 } transfer; /* of the group */
 static unsigned long n_calls;
+static bool met; /* since the last call */
 
 static void flip(const char *byte) {
         *(char *)(uintptr_t)byte ^= 1;
@@ -38,6 +42,9 @@ static int spoil(int code, const struct rmx_comm *comm, const void *in, size_t i
         size_t length;
 
         n_calls++;
+        if (call && strncmp(what, "alone", 5) == 0 && !met)
+                abort();
+        met = false;
         if (!call || rmx_comm_rank(comm) != 1)
                 return code;
         if (strncmp(what, "slow", 4) == 0)
@@ -62,6 +69,11 @@ static int spoil(int code, const struct rmx_comm *comm, const void *in, size_t i
         else if (strncmp(what, "after", length) == 0)
                 flip(end);
         return code;
+}
+
+__attribute__((visibility("default"))) int pthread_barrier_wait(pthread_barrier_t *barrier) {
+        met = true;
+        return NEXT(pthread_barrier_wait)(barrier);
 }
 
 /* Bytes of so many blocks. */

@@ -6,8 +6,9 @@
  *
  * The verified calls have their own inputs; their outputs are poisoned before, and outputs, inputs and the guard bytes
  * around both are looked at afterwards. With -c 2 every measured call is prepared and verified, outside the measured
- * time. A call's time is that of its slowest rank, so p50 and p99 say what a user of all ranks sees; the mean is the
- * slowest rank's time for all calls divided by their number.
+ * time: it begins when all ranks have prepared theirs, or the first ones would wait for the others in the call. A
+ * call's time is that of its slowest rank, so p50 and p99 say what a user of all ranks sees; the mean is the slowest
+ * rank's time for all calls divided by their number.
  */
 #include "tools/perf/bench.h"
 

@@ -194,6 +194,7 @@ void call_prepare(const struct runner *r, const struct call *call) {
         }
         pattern_fill(&r->pattern, r->rank, r->iteration, call->c->count, call->in);
         call_copy(r, call, false);
+        crew_barrier(r->crew);
 }
 
 void call_verify(const struct runner *r, const struct call *call) {

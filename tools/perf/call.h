@@ -55,7 +55,7 @@ void runner_wait(const struct runner *r);
 struct call call_make(const struct runner *r, const struct perf_case *c, bool in_place);
 /* On GPUs: n calls as a graph. */
 void call_capture(const struct runner *r, const struct call *call, uint32_t graph, uint32_t n);
-/* Fills the input and poisons the output; looks at both afterwards. */
+/* Fills the input and poisons the output, and waits until all ranks have; looks at both afterwards. */
 void call_prepare(const struct runner *r, const struct call *call);
 void call_verify(const struct runner *r, const struct call *call);
 /* What is measured: a call, or a graph of several. */
