@@ -121,6 +121,22 @@ static void test_flipped(void **state) {
         expect(node, "all_reduce", "after,2", "2", "1", 0, 1);
 }
 
+static void test_barrier(void **state) {
+        char *output = malloc(PROC_OUTPUT_MAX);
+
+        assert_non_null(output);
+        expect(*state, "barrier", "leave,0", "2", "0", 0, 0);
+        for (unsigned int call = 1; call <= 3; call += 2) {
+                char spoil[16];
+
+                snprintf(spoil, sizeof(spoil), "leave,%u", call);
+                assert_int_equal(run(*state, "barrier", spoil, "1", "0", "shared", output), 1);
+                assert_null(strstr(output, "# Wrong values         : 0"));
+                assert_non_null(strstr(output, "# Out of bounds values : 0 OK"));
+        }
+        free(output);
+}
+
 /* A rank that is ready must not wait in the call, and in its time, for one that still fills its buffers. */
 static void test_together(void **state) {
         for (size_t i = 0; i < COUNT_OF(ops); i++)
@@ -212,6 +228,7 @@ static int teardown(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_flipped),
+                cmocka_unit_test(test_barrier),
                 cmocka_unit_test(test_together),
                 cmocka_unit_test(test_figures),
         };

@@ -53,6 +53,7 @@ static uint64_t measure_round(struct runner *r, const struct call *call, uint64_
                 if (all) {
                         r->iteration++;
                         call_prepare(r, call);
+                        call_arrive(r, false);
                         after = clock_now_ns();
                 }
                 before = after;
@@ -81,6 +82,7 @@ static uint64_t measure_stream(struct runner *r, const struct call *call, uint64
                         n = 1;
                         r->iteration++;
                         call_prepare(r, call);
+                        call_arrive(r, false);
                 }
                 runner_must_gpu(r, r->ops->mark(r->gpu, 0, error), error);
                 for (uint32_t i = 0; i < n; i++) {

@@ -2,6 +2,7 @@
 #pragma once
 /* What each rank process does: join, call, measure, verify. Results appear in memory shared with the parent. */
 #include <railmux/railmux.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +15,7 @@ struct bench_result {
         uint64_t calls; /* 0: not measured (an operation without this place, or -n 0) */
         double time_us, p50_us, p99_us;
         double algbw_gbs, busbw_gbs;
-        uint64_t wrong;         /* elements, over the verified calls of all ranks */
+        uint64_t wrong;         /* elements, over the verified calls of all ranks; barrier: ranks not waited for */
         uint64_t out_of_bounds; /* bytes or elements changed that were not the output's */
         uint32_t present;       /* the line was run */
 };
@@ -31,6 +32,7 @@ struct bench_shared {
         uint64_t start_ns;
         struct {
                 uint64_t wrong, out_of_bounds, elapsed_ns;
+                _Atomic uint64_t arrived; /* the verified barrier that this rank has come to; see call_arrive */
         } slot[CREW_RANKS_MAX];
         struct bench_comms comms;
         struct bench_result result[]; /* 2 * case + in_place; the samples follow */

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/perf/call.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "util/clock.h"
 
 #define LOOK_NS 10000000u
+#define LATE_NS 1000000u
 
 void runner_must(const struct runner *r, int code) {
         if (code != RMX_OK) /* the library's sentence names the call */
@@ -197,11 +200,40 @@ void call_prepare(const struct runner *r, const struct call *call) {
         crew_barrier(r->crew);
 }
 
+/* A barrier has no output. What can be seen of it is that no rank leaves it before all have come, so each says when it
+ * does. A late one comes when all others have, and then some: those that do not wait for it have left by then. */
+void call_arrive(const struct runner *r, bool late) {
+        uint64_t end_ns;
+
+        if (r->pattern.op != PATTERN_BARRIER)
+                return;
+        for (uint32_t i = 0; late && i < r->pattern.n_ranks; i++)
+                while (i != r->rank && /* partner: the store below */
+                       atomic_load_explicit(&r->shared->slot[i].arrived, memory_order_acquire) < r->iteration)
+                        sched_yield();
+        end_ns = clock_now_ns() + LATE_NS;
+        while (late && clock_now_ns() < end_ns)
+                sched_yield();
+        /* partner: the loads above and in wrong_barrier */
+        atomic_store_explicit(&r->shared->slot[r->rank].arrived, r->iteration, memory_order_release);
+}
+
+/* Some may have come to the next one already. */
+static uint32_t wrong_barrier(const struct runner *r) {
+        uint32_t missing = 0;
+
+        for (uint32_t i = 0; i < r->pattern.n_ranks; i++) /* partner: the store of call_arrive */
+                missing += atomic_load_explicit(&r->shared->slot[i].arrived, memory_order_acquire) < r->iteration;
+        return missing;
+}
+
 void call_verify(const struct runner *r, const struct call *call) {
         const struct pattern *p = &r->pattern;
         uint64_t *bounds = &r->shared->slot[r->rank].out_of_bounds;
         size_t count = call->c->count;
 
+        if (p->op == PATTERN_BARRIER)
+                r->shared->slot[r->rank].wrong += wrong_barrier(r);
         call_copy(r, call, true);
         r->shared->slot[r->rank].wrong += pattern_wrong_output(p, r->rank, r->iteration, count, call->out);
         if (call->in_place) {
@@ -256,6 +288,7 @@ void call_issue(const struct runner *r, const struct call *call, uint32_t graph)
 void call_run_verified(struct runner *r, const struct call *call) {
         r->iteration++;
         call_prepare(r, call);
+        call_arrive(r, r->iteration % r->pattern.n_ranks == r->rank);
         /* Several calls in place work on each other's results, out of place each gives the same. */
         call_issue(r, call, call->in_place ? GRAPH_ONE : GRAPH_MANY);
         runner_wait(r);

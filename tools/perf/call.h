@@ -57,6 +57,8 @@ struct call call_make(const struct runner *r, const struct perf_case *c, bool in
 void call_capture(const struct runner *r, const struct call *call, uint32_t graph, uint32_t n);
 /* Fills the input and poisons the output, and waits until all ranks have; looks at both afterwards. */
 void call_prepare(const struct runner *r, const struct call *call);
+/* Between the two, right before the call. late: this rank is the one that keeps the others waiting. */
+void call_arrive(const struct runner *r, bool late);
 void call_verify(const struct runner *r, const struct call *call);
 /* What is measured: a call, or a graph of several. */
 void call_issue(const struct runner *r, const struct call *call, uint32_t graph);
