@@ -47,7 +47,7 @@ sys.dont_write_bytecode = True
 
 import report
 from node import Finished, Node, tail
-from steps import OPS, REDUCING
+from steps import OPS, REDUCING, operation
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 READY_S = 60.0
@@ -279,7 +279,7 @@ def times_of(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def latency_arguments(op: str, options: argparse.Namespace) -> list[str]:
-    words = [op, "-d", "bf16", "--in-place", "0", "-b", options.min, "-e", options.max, "-f", "4" if options.quick else "2"]
+    words = [*operation(op), "-d", "bf16", "--in-place", "0", "-b", options.min, "-e", options.max, "-f", "4" if options.quick else "2"]
     if options.host:
         return [*words, "-w", "3", "-n", "10"]
     return [*words, "-G", "20", "-w", "2", "-n", "5" if options.quick else "40"]

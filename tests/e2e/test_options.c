@@ -161,6 +161,16 @@ static void test_sizes(void **state) {
         }
         free(cases);
 
+        /* of an all_to_all_v what is sent: of seven pieces of a block one is 0/6 of it, one 1/6, up to all of it */
+        assert_int_equal(PARSE(&o, error, "all_to_all_v", "--ranks", "7", "-b", "168", "-e", "168"), OPTIONS_OK);
+        assert_int_equal(options_cases(&o, &cases, &n), 0);
+        assert_true(n == 1 && cases[0].count == 6 && cases[0].bytes == 84);
+        free(cases);
+        assert_int_equal(PARSE(&o, error, "all_to_all_v", "--ranks", "7", "-b", "168", "-e", "168", "--equal"), 0);
+        assert_int_equal(options_cases(&o, &cases, &n), 0);
+        assert_true(n == 1 && cases[0].count == 6 && cases[0].bytes == 168);
+        free(cases);
+
         assert_int_equal(PARSE(&o, error, "barrier", "-d", "all"), OPTIONS_OK);
         assert_int_equal(options_cases(&o, &cases, &n), 0);
         assert_int_equal(n, 1);

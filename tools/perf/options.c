@@ -107,7 +107,7 @@ static const char help_text[] =
         "ranks'\n"
         "blocks together for the others; they are rounded down to whole elements (per block). all_to_all_v sends "
         "between\n"
-        "nothing and a whole block to each rank (see --equal).\n"
+        "nothing and a whole block to each rank (see --equal): its lines say what a rank sends in the mean.\n"
         "time is the mean over a line's calls; p50 and p99 are over the calls, each taken at its slowest rank; with\n"
         "graphs, over the replays, divided by their calls. On GPUs times are those between events on the stream.\n"
         "Exit status: 0 all right, 1 a wrong element was found, 2 wrong usage, 3 the run failed.\n";
@@ -411,9 +411,19 @@ struct case_list {
         size_t n, room;
 };
 
-static int append(struct case_list *list, const struct options *o, struct perf_case c) {
-        uint64_t unit = rmx_type_size(c.type);
+/* Bytes of a call's whole buffer; of an all_to_all_v, whose ranks send different numbers, in the mean. */
+static uint64_t case_bytes(const struct options *o, const struct perf_case *c) {
+        struct pattern shape = {.op = o->op, .n_ranks = o->ranks, .equal = o->equal};
+        uint64_t unit = rmx_type_size(c->type), sum = 0;
 
+        if (o->op != PATTERN_ALL_TO_ALL_V)
+                return c->count * unit * pattern_blocks(o->op, o->ranks);
+        for (uint32_t rank = 0; rank < o->ranks; rank++)
+                sum += pattern_input_elements(&shape, rank, c->count) * unit;
+        return sum / o->ranks;
+}
+
+static int append(struct case_list *list, const struct options *o, struct perf_case c) {
         if (list->n == list->room) {
                 size_t room = list->room ? 2 * list->room : 64;
                 struct perf_case *grown = realloc(list->cases, room * sizeof(*grown));
@@ -423,7 +433,7 @@ static int append(struct case_list *list, const struct options *o, struct perf_c
                 list->cases = grown;
                 list->room = room;
         }
-        c.bytes = c.count * unit * pattern_blocks(o->op, o->ranks);
+        c.bytes = case_bytes(o, &c);
         list->cases[list->n++] = c;
         return 0;
 }
