@@ -5,6 +5,7 @@
  */
 #include <jansson.h>
 #include <math.h>
+#include <railmux/railmux.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "tests/e2e/node.h"
 #include "tests/e2e/proc.h"
 #include "tests/e2e/spoil.h"
+#include "tools/perf/pattern.h"
 #include "util/clock.h"
 
 #define RANKS           3u
@@ -22,26 +24,27 @@
 /* Sizes of nccl-tests: blocks that make one; bus bandwidth is so many times what the size divided by the time is. */
 static const struct op {
         const char *name;
+        uint32_t op;
         uint32_t blocks;
         double factor;
         bool in_place;
         bool apart; /* in place, the input has blocks that are not the output's */
 } ops[] = {
-        {"all_reduce", 1, 2.0 * (RANKS - 1) / RANKS, true, false},
-        {"reduce", 1, 1, true, false},
-        {"broadcast", 1, 1, true, false},
-        {"all_gather", RANKS, (RANKS - 1.0) / RANKS, true, false},
-        {"reduce_scatter", RANKS, (RANKS - 1.0) / RANKS, true, true},
-        {"all_to_all", RANKS, (RANKS - 1.0) / RANKS, false, false},
-        {"all_to_all_v", RANKS, (RANKS - 1.0) / RANKS, false, false},
-        {"gather", RANKS, (RANKS - 1.0) / RANKS, true, false},
-        {"scatter", RANKS, (RANKS - 1.0) / RANKS, true, true},
-        {"sendrecv", 1, 1, false, false},
+        {"all_reduce", PATTERN_ALL_REDUCE, 1, 2.0 * (RANKS - 1) / RANKS, true, false},
+        {"reduce", PATTERN_REDUCE, 1, 1, true, false},
+        {"broadcast", PATTERN_BROADCAST, 1, 1, true, false},
+        {"all_gather", PATTERN_ALL_GATHER, RANKS, (RANKS - 1.0) / RANKS, true, false},
+        {"reduce_scatter", PATTERN_REDUCE_SCATTER, RANKS, (RANKS - 1.0) / RANKS, true, true},
+        {"all_to_all", PATTERN_ALL_TO_ALL, RANKS, (RANKS - 1.0) / RANKS, false, false},
+        {"all_to_all_v", PATTERN_ALL_TO_ALL_V, RANKS, (RANKS - 1.0) / RANKS, false, false},
+        {"gather", PATTERN_GATHER, RANKS, (RANKS - 1.0) / RANKS, true, false},
+        {"scatter", PATTERN_SCATTER, RANKS, (RANKS - 1.0) / RANKS, true, true},
+        {"sendrecv", PATTERN_SENDRECV, 1, 1, false, false},
 };
 
 /* With -w 0 -n 1 call 1 and call 3 are verified, and call 2 with -c 2. */
 static int run(struct node *node, const char *op, const char *spoil, const char *check, const char *in_place,
-               const char *memory, char *output) {
+               const char *redop, char *output) {
         const char *argv[] = {node_program("railmux-perf"),
                               op,
                               "--ranks",
@@ -63,7 +66,9 @@ static int run(struct node *node, const char *op, const char *spoil, const char 
                               "--in-place",
                               in_place,
                               "--memory",
-                              memory,
+                              strcmp(in_place, "1") == 0 ? "shared" : "malloc",
+                              "-o",
+                              redop,
                               "--socket",
                               node->socket,
                               NULL};
@@ -85,7 +90,7 @@ static void expect(struct node *node, const char *op, const char *spoil, const c
         assert_non_null(output);
         snprintf(line[0], sizeof(line[0]), "# Wrong values         : %u %s\n", wrong, wrong ? "FAILED" : "OK");
         snprintf(line[1], sizeof(line[1]), "# Out of bounds values : %u %s\n", bounds, bounds ? "FAILED" : "OK");
-        status = run(node, op, spoil, check, in_place, strcmp(in_place, "1") == 0 ? "shared" : "malloc", output);
+        status = run(node, op, spoil, check, in_place, "sum", output);
         if (status != (wrong || bounds) || !strstr(output, line[0]) || !strstr(output, line[1])) {
                 fputs(output, stderr);
                 fail_msg("%s -c %s --in-place %s, %s: status %d, and not %u wrong, %u out of bounds", op, check,
@@ -130,17 +135,37 @@ static void test_barrier(void **state) {
                 char spoil[16];
 
                 snprintf(spoil, sizeof(spoil), "leave,%u", call);
-                assert_int_equal(run(*state, "barrier", spoil, "1", "0", "shared", output), 1);
+                assert_int_equal(run(*state, "barrier", spoil, "1", "0", "sum", output), 1);
                 assert_null(strstr(output, "# Wrong values         : 0"));
                 assert_non_null(strstr(output, "# Out of bounds values : 0 OK"));
         }
         free(output);
 }
 
+/* Several calls in a graph are verified as one where repeating it changes nothing. */
+static void test_repeated(void **state) {
+        static const char *const redops[] = {"sum", "prod", "max", "min", "avg", "premul"}; /* by number */
+        struct pattern *p = malloc(sizeof(*p));
+
+        assert_non_null(p);
+        for (size_t i = 0; i < COUNT_OF(ops); i++)
+                for (uint32_t redop = 0; redop < (pattern_op_reduces(ops[i].op) ? RMX_REDOP_COUNT : 1); redop++) {
+                        assert_int_equal(pattern_init(p, ops[i].op, RMX_INT32, redop, RANKS, 1), PATTERN_OK);
+                        assert_true(pattern_repeats(p, false));
+                        assert_int_equal(run(*state, ops[i].name, "repeat,0", "2", "0", redops[redop], NULL), 0);
+                        if (ops[i].in_place && pattern_repeats(p, true))
+                                assert_int_equal(run(*state, ops[i].name, "repeat,0", "2", "1", redops[redop], NULL),
+                                                 0);
+                        else if (ops[i].in_place && redop == RMX_SUM)
+                                assert_int_equal(run(*state, ops[i].name, "repeat,0", "2", "1", "sum", NULL), 1);
+                }
+        free(p);
+}
+
 /* A rank that is ready must not wait in the call, and in its time, for one that still fills its buffers. */
 static void test_together(void **state) {
         for (size_t i = 0; i < COUNT_OF(ops); i++)
-                assert_int_equal(run(*state, ops[i].name, "alone,0", "2", "both", "shared", NULL), 0);
+                assert_int_equal(run(*state, ops[i].name, "alone,0", "2", "both", "sum", NULL), 0);
 }
 
 static double number(const json_t *result, const char *key) {
@@ -227,10 +252,8 @@ static int teardown(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_flipped),
-                cmocka_unit_test(test_barrier),
-                cmocka_unit_test(test_together),
-                cmocka_unit_test(test_figures),
+                cmocka_unit_test(test_flipped),  cmocka_unit_test(test_barrier), cmocka_unit_test(test_repeated),
+                cmocka_unit_test(test_together), cmocka_unit_test(test_figures),
         };
 
         return cmocka_run_group_tests_name("perf faults", tests, setup, teardown);

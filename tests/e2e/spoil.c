@@ -7,6 +7,7 @@
  *   before, after               a bit of the byte before the output or behind it; in place, of the whole buffer
  *   input-before, input-after   the same of the input
  *   leave                       a barrier that nobody waits in, in all ranks
+ *   repeat                      nothing is broken, but each collective is called twice, in all ranks
  *   alone                       nothing is broken; a call ends the process if the ranks have not met since the last one
  *   slow                        nothing is broken, but each call takes SPOIL_SLOW_MS longer
  */
@@ -21,7 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEXT(name) ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
+#define NEXT(name)      ((__typeof__(&(name)))dlsym(RTLD_NEXT, #name))
+#define CALL(name, ...) (repeats() ? NEXT(name)(__VA_ARGS__), NEXT(name)(__VA_ARGS__) : NEXT(name)(__VA_ARGS__))
 
 static struct {
         const struct rmx_comm *comm;
@@ -31,6 +33,12 @@ static struct {
 } transfer; /* of the group */
 static unsigned long n_calls;
 static bool met; /* since the last call */
+
+static bool repeats(void) {
+        const char *what = getenv("SPOIL");
+
+        return what && strncmp(what, "repeat", 6) == 0;
+}
 
 static void flip(const char *byte) {
         *(char *)(uintptr_t)byte ^= 1;
@@ -97,42 +105,42 @@ static uint32_t is(const struct rmx_comm *comm, uint32_t root) {
 
 int rmx_all_reduce(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t redop,
                    void *stream) {
-        return spoil(NEXT(rmx_all_reduce)(comm, in, out, count, type, redop, stream), comm, in, blocks(1, count, type),
+        return spoil(CALL(rmx_all_reduce, comm, in, out, count, type, redop, stream), comm, in, blocks(1, count, type),
                      out, blocks(1, count, type));
 }
 
 int rmx_reduce(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t redop,
                uint32_t root, void *stream) {
-        return spoil(NEXT(rmx_reduce)(comm, in, out, count, type, redop, root, stream), comm, in,
+        return spoil(CALL(rmx_reduce, comm, in, out, count, type, redop, root, stream), comm, in,
                      blocks(1, count, type), out, blocks(is(comm, root), count, type));
 }
 
 int rmx_broadcast(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
                   void *stream) {
-        return spoil(NEXT(rmx_broadcast)(comm, in, out, count, type, root, stream), comm, in, blocks(1, count, type),
+        return spoil(CALL(rmx_broadcast, comm, in, out, count, type, root, stream), comm, in, blocks(1, count, type),
                      out, blocks(1, count, type));
 }
 
 int rmx_all_gather(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, void *stream) {
-        return spoil(NEXT(rmx_all_gather)(comm, in, out, count, type, stream), comm, in, blocks(1, count, type), out,
+        return spoil(CALL(rmx_all_gather, comm, in, out, count, type, stream), comm, in, blocks(1, count, type), out,
                      blocks(rmx_comm_size(comm), count, type));
 }
 
 int rmx_reduce_scatter(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t redop,
                        void *stream) {
-        return spoil(NEXT(rmx_reduce_scatter)(comm, in, out, count, type, redop, stream), comm, in,
+        return spoil(CALL(rmx_reduce_scatter, comm, in, out, count, type, redop, stream), comm, in,
                      blocks(rmx_comm_size(comm), count, type), out, blocks(1, count, type));
 }
 
 int rmx_gather(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
                void *stream) {
-        return spoil(NEXT(rmx_gather)(comm, in, out, count, type, root, stream), comm, in, blocks(1, count, type), out,
+        return spoil(CALL(rmx_gather, comm, in, out, count, type, root, stream), comm, in, blocks(1, count, type), out,
                      blocks(is(comm, root) * rmx_comm_size(comm), count, type));
 }
 
 int rmx_scatter(struct rmx_comm *comm, const void *in, void *out, size_t count, uint32_t type, uint32_t root,
                 void *stream) {
-        return spoil(NEXT(rmx_scatter)(comm, in, out, count, type, root, stream), comm, in,
+        return spoil(CALL(rmx_scatter, comm, in, out, count, type, root, stream), comm, in,
                      blocks(is(comm, root) * rmx_comm_size(comm), count, type), out, blocks(1, count, type));
 }
 

@@ -289,8 +289,7 @@ void call_run_verified(struct runner *r, const struct call *call) {
         r->iteration++;
         call_prepare(r, call);
         call_arrive(r, r->iteration % r->pattern.n_ranks == r->rank);
-        /* Several calls in place work on each other's results, out of place each gives the same. */
-        call_issue(r, call, call->in_place ? GRAPH_ONE : GRAPH_MANY);
+        call_issue(r, call, pattern_repeats(&r->pattern, call->in_place) ? GRAPH_MANY : GRAPH_ONE);
         runner_wait(r);
         call_verify(r, call);
 }

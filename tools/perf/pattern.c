@@ -53,6 +53,12 @@ bool pattern_op_in_place(uint32_t op) {
                op != PATTERN_SENDRECV;
 }
 
+/* In place sums become sums of sums. The largest of what is the largest already stays, and what is moved finds itself.
+ */
+bool pattern_repeats(const struct pattern *p, bool in_place) {
+        return !in_place || !pattern_op_reduces(p->op) || p->redop == RMX_MAX || p->redop == RMX_MIN;
+}
+
 size_t pattern_blocks(uint32_t op, uint32_t n_ranks) {
         switch (op) {
         case PATTERN_BARRIER:

@@ -46,6 +46,8 @@ struct pattern {
 bool pattern_op_reduces(uint32_t op);
 bool pattern_op_rooted(uint32_t op);
 bool pattern_op_in_place(uint32_t op);
+/* Calls one after the other, each on what the one before has left, give what the first has given. */
+bool pattern_repeats(const struct pattern *pattern, bool in_place);
 /* Elements of all ranks' blocks together for one of `count`: what the size of a call counts. */
 size_t pattern_blocks(uint32_t op, uint32_t n_ranks);
 
