@@ -7,12 +7,13 @@
 
 For each layout (daemons x GPUs of each), in this order:
 
+    nccl          the operations and sizes of latency by NCCL through torch, before the daemons are started, whose kernels stay
+                  on the GPUs. NCCL is told that the GPUs are on as many hosts (NCCL_HOSTID) and finds sockets on the loopback
+                  between them. Twice: GPUs of one virtual node talk as they like; and everything goes through sockets
+                  (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE)
     correctness   every operation over all nodes, odd sizes, every type, exact; with GPUs also in graphs. And the daemons'
                   rails have carried something
     latency       all_reduce of 128 KiB to 2 MiB, or the operations and sizes that --ops, --min and --max say
-    nccl          the same by NCCL through torch, which is told that the GPUs are on as many hosts (NCCL_HOSTID) and finds
-                  sockets on the loopback between them. Twice: GPUs of one virtual node talk as they like; and everything
-                  goes through sockets (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE)
     comms         twenty communicators, one after the other and all at once there, and then again in the memory of the first
     delay         latency of an all_reduce of ours for each of the delays, in milliseconds, which tc puts on the loopback interface
                   (netem). It is on everything that goes there, so a round trip has it twice. Where tc may not do that, this is left
@@ -363,6 +364,7 @@ STEPS = {
     "comms": step_comms,
     "delay": step_delay,
 }
+ALONE = ("nccl",)  # without daemons
 
 
 # ---- what was found ---------------------------------------------------------------------------------------------------
@@ -404,23 +406,36 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def take_step(cluster: Cluster, options: argparse.Namespace, name: str, steps: dict[str, Any]) -> None:
+    ours = [found for other, found in steps.items() if other not in ALONE]
+    if time.monotonic() + 5 > cluster.node.deadline:
+        steps[name] = {"left out": "no time"}
+        return
+    if any(command["status"] is None for found in ours for command in found.get("commands", [])):
+        steps[name] = {"left out": "something did not end before"}
+        return
+    steps[name] = STEPS[name](cluster, options)
+    outcome = "failed" if is_bad(steps[name]) else steps[name].get("left out", "done")
+    more = ", ".join([*steps[name].get("failed", []), *(f"{k}: {v}" for k, v in steps[name].get("us", {}).items())])
+    print(f"{cluster.name} {name}: {outcome} {more}", flush=True)
+
+
 def run_layout(node: Machine, options: argparse.Namespace, daemons: int, gpus: int) -> dict[str, Any]:
     cluster = Cluster(node, options, daemons, gpus)
     steps: dict[str, Any] = {}
-    node.cluster = cluster
+    alone = [name for name in options.only if name in ALONE]
     try:
+        for name in alone:
+            take_step(cluster, options, name, steps)
+        if any(is_bad(found) for found in steps.values()) and not options.host:
+            node.mps_renew(False)
+        if alone == options.only:
+            return steps
+        node.cluster = cluster
         cluster.start()
         for name in options.only:
-            if time.monotonic() + 5 > node.deadline:
-                steps[name] = {"left out": "no time"}
-                continue
-            if any(command["status"] is None for found in steps.values() for command in found.get("commands", [])):
-                steps[name] = {"left out": "something did not end before"}
-                continue
-            steps[name] = STEPS[name](cluster, options)
-            outcome = "failed" if is_bad(steps[name]) else steps[name].get("left out", "done")
-            more = ", ".join([*steps[name].get("failed", []), *(f"{k}: {v}" for k, v in steps[name].get("us", {}).items())])
-            print(f"{cluster.name} {name}: {outcome} {more}", flush=True)
+            if name not in ALONE:
+                take_step(cluster, options, name, steps)
     except RuntimeError as error:
         steps["start"] = {"error": str(error)}
         print(f"{cluster.name}: {error}", flush=True)

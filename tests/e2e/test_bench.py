@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 from typing import Any
 
 BENCH, TREE, SCRATCH = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
@@ -240,6 +241,33 @@ def virtual_nodes() -> None:
     check("a failure between nodes is told", done.returncode == 1 and "planted" in text and "railmuxd" in text, text[-2000:])
 
 
+def nodes_alone() -> None:
+    """NCCL is measured before there are daemons."""
+    import nodes
+
+    seen: list[str] = []
+
+    class Still(nodes.Cluster):
+        def start(self) -> None:
+            seen.append("start")
+
+        def stop(self) -> None:
+            seen.append("stop")
+
+    def step(name: str) -> Any:
+        return lambda cluster, options: seen.append(name) or {}
+
+    node = types.SimpleNamespace(deadline=time.monotonic() + 60, cluster=None)
+    for only, wanted in (("latency,nccl,comms", "nccl,start,latency,comms,stop"), ("nccl", "nccl,stop")):
+        options = types.SimpleNamespace(only=only.split(","), host=True, each=1)
+        kept = nodes.Cluster, nodes.STEPS
+        nodes.Cluster, nodes.STEPS = Still, {name: step(name) for name in options.only}
+        nodes.run_layout(node, options, 2, 1)
+        nodes.Cluster, nodes.STEPS = kept
+        check(f"NCCL is alone in {only}", ",".join(seen) == wanted, seen)
+        seen.clear()
+
+
 def main() -> int:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     (SCRATCH / "no-torch").mkdir(parents=True)
@@ -251,6 +279,7 @@ def main() -> int:
     headers()
     everything()
     faults()
+    nodes_alone()
     virtual_nodes()
     comparison()
     variants()
