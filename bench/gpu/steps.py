@@ -226,6 +226,7 @@ def step_bell(run: Run) -> dict[str, Any]:
         arguments = [*common(run), *(["--rounds", "2"] if run.quick else [])]
         finished = run.node.script("-".join(filter(None, ("wake", policy))), "bell.py", arguments, run.left(60))
         found["commands"].append(finished.record())
+        found["wrong"] += (finished.document or {}).get("wrong", 0)
         found.setdefault("pauses", []).extend({"policy": policy, **line} for line in (finished.document or {}).get("results", []))
     return found
 

@@ -172,6 +172,89 @@ def headers() -> None:
             check("hostile.py knows the headers", done.returncode == 0, done.stderr)
 
 
+class FakeComm:
+    """Of one rank, on the host. The call of the number `lost` ends and has done nothing."""
+
+    def __init__(self, lost: int = 0) -> None:
+        self.lost, self.calls = lost, 0
+
+    def all_reduce(self, source: int, to: int, count: int, kind: int) -> None:
+        self.calls += 1
+        if self.calls != self.lost:
+            ctypes.memmove(to, source, 4 * count)
+
+    def destroy(self) -> None:
+        pass
+
+
+class FakeSession:
+    gpus = 1
+    lost = 0
+
+    def __init__(self, name: str = "") -> None:
+        self.memory: list[Any] = []
+
+    def new_id(self) -> bytes:
+        return b""
+
+    def comm(self, *arguments: Any) -> FakeComm:
+        return FakeComm(self.lost)
+
+    def alloc(self, size: int) -> int:
+        self.memory.append(ctypes.create_string_buffer(size))
+        return ctypes.addressof(self.memory[-1])
+
+    def close(self) -> None:
+        pass
+
+
+class FakeCrew:
+    rank, ranks = 0, 1
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = str(folder)
+        folder.mkdir(exist_ok=True)
+
+    def gather(self, value: Any, key: str = "") -> list[Any]:
+        return [value]
+
+    def barrier(self) -> None:
+        pass
+
+    def slowest(self, samples: list[float]) -> list[float]:
+        return samples
+
+    def total(self, number: int) -> int:
+        return number
+
+    def from_first(self, value: Any) -> Any:
+        return value
+
+
+def lost_calls() -> None:
+    """Scripts that make one call again and again see a single one that did nothing."""
+    import bell
+    import hostile
+    import railmux
+    import small
+
+    crew, kept = FakeCrew(SCRATCH / "lost"), railmux.Session
+    path = SCRATCH / "lost" / "result.json"
+    options = types.SimpleNamespace(clients=1, seconds=0.05, backend="host", json=path, rounds=4, pauses=[0], awake=False)
+    # 50 calls come before the first phase, and each fifth one after them is looked at; bell makes 23 before the first it times
+    for lost, bad in ((0, False), (50 + hostile.LOOK_EVERY + 1, True), (50 + 100 * (hostile.LOOK_EVERY + 1), True)):
+        session = FakeSession()
+        found = hostile.call(crew, options, small.Small(FakeComm(lost), session, "host"))
+        check(f"hostile.py, call {lost or 'none'} is lost", (found["wrong"] == small.COUNT) == bad and found["looks"] > 100, found["wrong"])
+    railmux.Session = FakeSession
+    for lost, bad in ((0, False), (24, True), (27, True)):
+        FakeSession.lost = lost
+        bell.rank_main(crew, options)
+        wrong = json.loads(path.read_text())["wrong"]
+        check(f"bell.py, call {lost or 'none'} is lost", (wrong == small.COUNT) == bad, wrong)
+    railmux.Session = kept
+
+
 def comparison() -> None:
     """Of the library with itself, and with what is none."""
     soname = "librailmux.so.0"
@@ -279,6 +362,7 @@ def main() -> int:
     headers()
     everything()
     faults()
+    lost_calls()
     nodes_alone()
     virtual_nodes()
     comparison()
