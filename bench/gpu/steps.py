@@ -406,12 +406,16 @@ def step_soak(run: Run) -> dict[str, Any]:
         turns = ["--rounds", "5" if run.quick else "40"]
         scripts.append(("segments", "segments.py", turns, 0.6, expandable))
         scripts.append(("rooms", "rooms.py", ["--rounds", "5" if run.quick else "40"], 0.5, {}))
-    scripts.append(("churn", "churn.py", ["--registrations", "50" if run.quick else "1000"], 1.0, {}))
+    churn = ["--registrations", "50" if run.quick else "1000"]
+    if run.hip:
+        scripts.append(("churn", "churn.py", churn, 0.6, {}))
+    # Small calls are exchanged by default, and do not feel what executors do for others; here they go through them.
+    scripts.append(("churn-exchange=off" if run.hip else "churn", "churn.py", churn, 1.0, {}))
     for name, script, arguments, share, env in scripts:
         if run.left(1e9) < 5:
             found["error"] = f"{name}: no time was left for it"
             break
-        run.daemon()
+        run.daemon(without_exchange(run) if name.endswith("exchange=off") else None)
         finished = run.node.script(name, script, [*common(run, share), *arguments], run.left(share * run.left(1e9) + 10), **env)
         document = finished.document or {}
         found["commands"].append(finished.record())
@@ -507,19 +511,35 @@ def executors(run: Run) -> list[int]:
     return sorted(entry.get("pid", 0) for entry in status.get("executors", []))
 
 
+def without_exchange(run: Run) -> str:
+    """The policy, for a daemon whose executors carry out everything."""
+    keys = [key for key in run.options.policies[0].split(":") if not key.startswith("exchange=")]
+    return ":".join([*keys, "exchange=off"])
+
+
 def step_hostile(run: Run) -> dict[str, Any]:
-    """hostile.py; where MPS serves several users, one of them is another one's."""
+    """hostile.py; where MPS serves several users, one of them is another one's. Small calls go through the executors, which
+    are what is attacked, only where they are not exchanged; so it is done that way first, and then as it is by default."""
     run.need_gpus()
-    run.daemon()
-    before = executors(run)
-    seconds = 2 if run.quick else min(60, max(run.left(1e9) - 40, 10) / 2)
-    arguments = ["--ranks", str(run.options.ranks), "--seconds", f"{seconds:.0f}"]
-    if run.options.multiuser and os.getuid() == 0:
-        arguments += ["--uid", "65534"]
-    finished = run.node.script("hostile", "hostile.py", arguments, run.left(1e9))
-    found: dict[str, Any] = {"commands": [finished.record()], **(finished.document or {})}
-    if not before or executors(run) != before:
-        found["error"] = f"executors were {before} and are {executors(run)}"
+    found: dict[str, Any] = {"commands": [], "events": [], "wrong": 0}
+    for name, policy, share in (("exchange=off", without_exchange(run), 0.5), ("default", None, 1.0)):
+        run.daemon(policy)
+        before = executors(run)
+        left = share * run.left(1e9)
+        seconds = 2 if run.quick else min(60, max(left - 40, 10) / 2)
+        arguments = ["--ranks", str(run.options.ranks), "--seconds", f"{seconds:.0f}"]
+        if run.options.multiuser and os.getuid() == 0:
+            arguments += ["--uid", "65534"]
+        finished = run.node.script(f"hostile-{name}", "hostile.py", arguments, left)
+        document = finished.document or {}
+        found["commands"].append(finished.record())
+        found["events"] += [{**event, "name": f"{name}: {event['name']}"} for event in document.get("events", [])]
+        found["wrong"] += document.get("wrong", 0)
+        if document.get("error"):
+            found["error"] = f"{name}: {document['error']}"
+        if not before or executors(run) != before:
+            found["error"] = f"{name}: executors were {before} and are {executors(run)}"
+        found[name] = document
     return found
 
 

@@ -172,6 +172,34 @@ def headers() -> None:
             check("hostile.py knows the headers", done.returncode == 0, done.stderr)
 
 
+def settings() -> None:
+    """Churn and garbage are tried where the executors carry out everything, too, and the results say which is which."""
+    import steps
+
+    daemons: list[Any] = []
+    began: list[tuple[str, Any]] = []
+
+    def script(name: str, *arguments: Any, **env: str) -> Any:
+        began.append((name, daemons[-1]))
+        return types.SimpleNamespace(record=lambda: {}, document={"events": [{"name": "x", "outcome": "done"}], "wrong": 1})
+
+    answer = {"status": {"executors": [{"pid": 7}]}}
+    known = {"policies": ["latency:exchange=1K"], "ranks": 2, "backend": "hip", "operations": 1, "replays": 1, "multiuser": False}
+    run = types.SimpleNamespace(hip=True, quick=True, options=types.SimpleNamespace(**known), need_gpus=lambda: None)
+    run.left = lambda most: min(most, 1000.0)
+    run.daemon = lambda policy=None: daemons.append(policy)
+    run.node = types.SimpleNamespace(script=script, ctl=lambda what: answer)
+    off = "latency:exchange=off"
+    for step, names in ((steps.step_soak, ["churn", "churn-exchange=off"]), (steps.step_hostile, ["hostile-default", "hostile-exchange=off"])):
+        began.clear()
+        found = step(run)
+        tried = sorted(entry for entry in began if entry[0] in names)
+        check(f"{names[0]} in both settings", tried == [(names[0], None), (names[1], off)], began)
+        named = {event["name"].split(":")[0].removeprefix("hostile-") for event in found["events"]}
+        check("and the results say so", {name.removeprefix("hostile-") for name in names} <= named, named)
+        check("and count both", found["wrong"] == len(began), found["wrong"])
+
+
 class FakeComm:
     """Of one rank, on the host. The call of the number `lost` ends and has done nothing."""
 
@@ -362,6 +390,7 @@ def main() -> int:
     headers()
     everything()
     faults()
+    settings()
     lost_calls()
     nodes_alone()
     virtual_nodes()
