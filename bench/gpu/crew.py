@@ -7,13 +7,14 @@ A script that measures with n ranks runs itself n times:
         crew.main(rank_main, arguments)     # arguments.ranks: how many
 
 The parent serves the hub on a Unix socket. Every exchange is collective: each rank hands in a value and gets the list of
-all. When a rank ends before its word of farewell, the hub closes all connections, so nobody waits for the dead. All
-processes stay in the parent's process group: whoever ends that group ends everything.
+all. When a rank ends before its word of farewell, or says it while others wait for it, the hub closes all connections, so
+nobody waits for the dead. All processes stay in the parent's process group: whoever ends that group ends everything.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -80,7 +81,8 @@ class Crew:
         return base64.b64decode(self.gather(text, "bytes")[0])
 
     def leave(self) -> None:
-        self._send({"key": FAREWELL, "value": None})
+        with contextlib.suppress(CrewError):  # it is gone when another has failed, which the parent tells
+            self._send({"key": FAREWELL, "value": None})
         self._socket.close()
 
 
@@ -94,6 +96,7 @@ class _Hub:
         self.files: dict[int, Any] = {}
         self.connections: dict[int, socket.socket] = {}
         self.broken = False
+        self.left = False
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(path)
         self.listener.listen(ranks)
@@ -120,7 +123,11 @@ class _Hub:
             for line in file:
                 message = json.loads(line)
                 if message["key"] == FAREWELL:
-                    return
+                    with self.lock:
+                        self.left = True
+                        if not self.waiting:
+                            return
+                    break  # those that wait would do so for ever
                 self._hand_in(rank, message["key"], message["value"])
         except (OSError, ValueError, KeyError):
             pass
@@ -128,6 +135,8 @@ class _Hub:
 
     def _hand_in(self, rank: int, key: str, value: Any) -> None:
         with self.lock:
+            if self.left:
+                raise ValueError("a rank has left, so the others cannot meet any more")
             self.waiting[rank] = (key, value)
             if len(self.waiting) < self.ranks:
                 return

@@ -196,7 +196,7 @@ class Clients:
     def stop(self) -> list[dict[str, Any]]:
         """Their last words."""
         (pathlib.Path(self.folder) / "stop").touch()
-        self.team.wait(25)
+        self.failed = self.team.wait(25)
         return self.reports()
 
     def kill(self, rank: int) -> float:
@@ -226,6 +226,19 @@ def longest_pause(reports: list[dict[str, Any]], since: float) -> float:
     return 1e3 * max((gap for r in reports for at, gap in r["pauses"] if at >= since), default=PAUSE_S)
 
 
+def bad_ends(reports: list[dict[str, Any]], failed: dict[int, int]) -> list[str]:
+    """Of clients that nobody has killed: each goes on until it is told to stop, or until it hears of an error."""
+    found = []
+    for rank, report in enumerate(reports):
+        if report["error"] == "hang":
+            found.append(f"client {rank} hangs")
+        elif not report.get("over"):
+            found.append(f"client {rank} did not come to its end: status {failed.get(rank, 0)}")
+        elif failed.get(rank):
+            found.append(f"client {rank} ended with status {failed[rank]}")
+    return found
+
+
 # ---- scenarios ----------------------------------------------------------------------------------------------------
 class Scenarios:
     """Each returns an outcome ("as expected" or what was not) and details."""
@@ -240,6 +253,10 @@ class Scenarios:
             clients.team.kill()
             raise RuntimeError("the clients did not get going")
         return clients
+
+    def goes_on(self, clients: Clients) -> bool:
+        """Those that have not heard of an error make steps."""
+        return clients.wait_steps(min(r["steps"] for r in clients.reports()) + AGREE_EVERY + 1, 25)
 
     def status(self) -> dict[str, Any]:
         return (self.node.ctl("status") or {}).get("status") or {}
@@ -272,6 +289,7 @@ class Scenarios:
         reports = clients.stop()
         after = min(r["steps"] for r in reports)
         problems = ["railmuxd does not come back"] if back is None else []
+        problems += bad_ends(reports, clients.failed)
         problems += [f"client: {r['error']}" for r in reports if r["error"]]
         problems += ["wrong elements"] if any(r["wrong"] for r in reports) else []
         problems += [] if goes_on else ["the clients stopped"]
@@ -292,7 +310,10 @@ class Scenarios:
                 problems.append("railmuxd does not come back")
                 break
             times.append(f"{back:.2f} s")
+        goes_on = self.goes_on(clients)
         reports = clients.stop()
+        problems += bad_ends(reports, clients.failed)
+        problems += [] if goes_on else ["the clients stopped"]
         problems += [f"client: {r['error']}" for r in reports if r["error"]]
         problems += ["wrong elements"] if any(r["wrong"] for r in reports) else []
         return problems, f"back after {', '.join(times)}; longest pause of a client {longest_pause(reports, begin):.0f} ms"
@@ -309,6 +330,7 @@ class Scenarios:
         clients.stop()
         reports = others.stop()
         problems = [f"a survivor sees '{r['error']}'" for r in survivors if "PEER_LOST" not in r["error"]]
+        problems += bad_ends(reports, others.failed)
         problems += [f"the other communicator: {r['error']}" for r in reports if r["error"]]
         problems += ["wrong elements"] if any(r["wrong"] for r in reports) else []
         problems += ["the other communicator stopped"] if min(r["steps"] for r in reports) <= before else []
@@ -340,9 +362,11 @@ class Scenarios:
         killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         back = self.back(killed, lambda status: all(e["pid"] != pid for e in status["executors"]))
-        time.sleep(1.0)
+        goes_on = self.goes_on(clients)
         reports = clients.stop()
         problems = ["no executor in its place"] if back is None else []
+        problems += bad_ends(reports, clients.failed)
+        problems += [] if goes_on else ["the clients neither go on nor hear of an error"]
         problems += ["wrong elements"] if any(r["wrong"] for r in reports) else []
         seen = sorted({r["error"].split(":")[0][:80] for r in reports if r["error"]})
         detail = f"ready after {back:.2f} s; " if back else ""
@@ -367,6 +391,7 @@ class Scenarios:
         goes_on = clients.wait_steps(before + AGREE_EVERY + 1, 20)
         reports = clients.stop()
         problems = ["no executor in its place"] if back is None else []
+        problems += bad_ends(reports, clients.failed)
         problems += [f"client: {r['error']}" for r in reports if r["error"]]
         problems += ["wrong elements"] if any(r["wrong"] for r in reports) else []
         problems += [] if goes_on else ["the clients stopped"]

@@ -200,6 +200,30 @@ def settings() -> None:
         check("and count both", found["wrong"] == len(began), found["wrong"])
 
 
+def ends() -> None:
+    """kills.py lets nobody pass who hangs or crashes, and the hub nobody wait for who has left."""
+    import crew
+    import kills
+
+    well, told = {"error": "", "over": True}, {"error": "RMX_E_LOST: x", "over": True}
+    check("clients that end as they should", not kills.bad_ends([well, told], {}))
+    for what, report, failed in (("crash", {"error": ""}, {1: 5}), ("hang", {**told, "error": "hang"}, {}), ("late crash", well, {1: -11})):
+        found = kills.bad_ends([well, report], failed)
+        check(f"a client's {what} is told", len(found) == 1 and "client 1" in found[0], found)
+    (SCRATCH / "hub").mkdir()
+    hub = crew._Hub(2, str(SCRATCH / "hub" / "hub"))
+    one, other = (crew.Crew(rank, 2, str(SCRATCH / "hub" / "hub")) for rank in range(2))
+    one._socket.settimeout(30)
+    one._send({"key": "", "value": None})
+    while not hub.waiting:
+        time.sleep(0.001)
+    other.leave()
+    try:
+        check("who waits for one that has left is told", one._file.readline() == b"")
+    except OSError as error:
+        check("who waits for one that has left is told", not isinstance(error, TimeoutError), error)
+
+
 class FakeComm:
     """Of one rank, on the host. The call of the number `lost` ends and has done nothing."""
 
@@ -390,6 +414,7 @@ def main() -> int:
     headers()
     everything()
     faults()
+    ends()
     settings()
     lost_calls()
     nodes_alone()
