@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a communicator costs: the time until the last rank has joined, and GPU memory, beside NCCL.
+"""What a communicator costs: the time until a first all_reduce on it has ended in the last rank, and GPU memory, beside NCCL.
 
-A first one is the first of its process and pays for whatever comes with it (but not for the GPU's context, which is there
-before); further ones follow in the same processes. Memory is what all processes together took of the GPU, as seen by
-rank 0, with all of them alive; a call is made on each communicator, since some libraries allocate only then.
+The call is part of it since libraries differ in what they leave to it. A first communicator is the first of its process and
+pays for whatever comes with it (but not for the GPU's context, which is there before); further ones follow in the same
+processes. Memory is what all processes together took of the GPU, as seen by rank 0, with all of them alive.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import pathlib
 import time
@@ -49,11 +50,11 @@ class Costs:
 
             self.torch = torch
             torch.cuda.set_device(railmux.torch_device(self.session, self.gpu))
-            self.tensor = torch.ones(COUNT, dtype=torch.bfloat16, device="cuda")
-            self.out = torch.zeros_like(self.tensor)
+            self.out = torch.ones(COUNT, dtype=torch.bfloat16, device="cuda")
             torch.cuda.synchronize()
         else:
             self.address = self.session.alloc(COUNT * 4)
+            self.out = (ctypes.c_float * COUNT).from_address(self.address)
 
     def used_mib(self) -> float:
         """Of the GPU, by everybody."""
@@ -63,22 +64,32 @@ class Costs:
         free, total = self.torch.cuda.mem_get_info()
         return (total - free) / 2**20
 
+    def prepare(self) -> None:
+        if self.torch:
+            self.out.fill_(1)
+            self.torch.cuda.synchronize()
+        else:
+            self.out[:] = [1] * COUNT
+
+    def verify(self) -> None:
+        if self.torch:
+            self.wrong += int((self.out != self.crew.ranks).sum().item())
+        else:
+            self.wrong += sum(x != self.crew.ranks for x in self.out)
+
     def railmux_one(self) -> railmux.Comm:
         made = self.crew.from_first(self.session.new_id() if self.crew.rank == 0 else None)
-        return self.session.comm(made, self.crew.ranks, self.crew.rank, self.gpu)
-
-    def railmux_call(self, comm: railmux.Comm) -> None:
-        if not self.torch:
+        comm = self.session.comm(made, self.crew.ranks, self.crew.rank, self.gpu)
+        if self.torch:
+            stream, out = self.torch.cuda.current_stream().cuda_stream, self.out.data_ptr()
+            comm.all_reduce(out, out, COUNT, railmux.BFLOAT16, stream=stream)
+            self.torch.cuda.synchronize()
+        else:
             comm.all_reduce(self.address, self.address, COUNT, railmux.FLOAT32)
-            return
-        stream = self.torch.cuda.current_stream().cuda_stream
-        self.out.zero_()
-        comm.all_reduce(self.tensor.data_ptr(), self.out.data_ptr(), COUNT, railmux.BFLOAT16, stream=stream)
-        self.torch.cuda.synchronize()
-        self.wrong += int((self.out != self.crew.ranks).sum().item())
+        return comm
 
     def nccl_one(self) -> Any:
-        """new_group is cheap and lazy; the communicator is made by the first call, so both are timed."""
+        """new_group is cheap and lazy; the communicator is made by the first call."""
         dist = self.torch.distributed
         if not dist.is_initialized():
             store = f"file://{self.crew.folder}/store"
@@ -90,14 +101,15 @@ class Costs:
         self.torch.cuda.synchronize()
         return group
 
-    def measure(self, name: str, make: Callable[[], Any], call: Callable[[Any], None]) -> dict[str, Any]:
+    def measure(self, name: str, make: Callable[[], Any]) -> dict[str, Any]:
         kept, times, memory = [], [], [self.used_mib()]
         for _ in range(1 + self.further[name]):
+            self.prepare()
             self.crew.barrier()
             start = time.monotonic()
             kept.append(make())
             times.append(1e3 * (time.monotonic() - start))
-            call(kept[-1])
+            self.verify()
             if len(kept) == 1:
                 memory.append(self.used_mib())
         memory.append(self.used_mib())
@@ -118,16 +130,16 @@ class Costs:
 
 def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
     costs = Costs(crew, options)
-    libraries = [costs.measure("railmux", costs.railmux_one, costs.railmux_call)]
-    wrong = crew.total(costs.wrong)
+    libraries = [costs.measure("railmux", costs.railmux_one)]
 
     def write() -> None:
+        wrong = crew.total(costs.wrong)
         if crew.rank == 0:
             options.json.write_text(json.dumps({"version": 1, "libraries": libraries, "wrong": wrong}))
 
     write()
     if costs.torch:
-        libraries.append(costs.measure("nccl", costs.nccl_one, lambda group: None))
+        libraries.append(costs.measure("nccl", costs.nccl_one))
         write()
     costs.session.close()
 

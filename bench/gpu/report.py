@@ -186,13 +186,15 @@ def comms_table(found: dict[str, Any]) -> list[str]:
     head = [
         "library",
         "first (ms)",
-        "further, p50 (ms)",
-        "further, p99 (ms)",
+        "further ones",
+        "p50 (ms)",
+        "p99 (ms)",
         "GPU memory of the first (MiB)",
         "of a further one (MiB)",
     ]
-    rows = [[e["library"], e["first_ms"], e["p50_ms"], e["p99_ms"], e["first_mib"], e["further_mib"]] for e in found["libraries"]]
-    return ["### Communicators", "", *table(head, rows)]
+    keys = ("library", "first_ms", "further", "p50_ms", "p99_ms", "first_mib", "further_mib")
+    rows = [[entry[key] for key in keys] for entry in found["libraries"]]
+    return ["### Communicators", "", "Until a first all_reduce on it has ended.", "", *table(head, rows)]
 
 
 def events_table(title: str, found: dict[str, Any]) -> list[str]:

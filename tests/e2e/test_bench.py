@@ -307,6 +307,34 @@ def lost_calls() -> None:
     railmux.Session = kept
 
 
+def first_calls() -> None:
+    """comms.py: the first call on a communicator is part of what it costs, and its result is looked at."""
+    import comms
+    import railmux
+
+    class Late(FakeComm):
+        def all_reduce(self, *arguments: Any) -> None:
+            end = time.monotonic() + 0.005
+            while time.monotonic() < end:
+                pass
+            super().all_reduce(*arguments)
+
+    class Session(FakeSession):
+        def comm(self, *arguments: Any) -> FakeComm:
+            return Late()
+
+    crew, kept, path = FakeCrew(SCRATCH / "first"), railmux.Session, SCRATCH / "first" / "result.json"
+    railmux.Session = Session
+    comms.rank_main(crew, types.SimpleNamespace(ranks=1, backend="host", further=3, json=path))
+    crew.ranks = 2  # the sum should be another one then
+    found = json.loads(path.read_text())
+    check("comms.py times the first call", min(found["libraries"][0][key] for key in ("first_ms", "p50_ms")) >= 5, found)
+    comms.rank_main(crew, types.SimpleNamespace(ranks=2, backend="host", further=3, json=path))
+    wrong = json.loads(path.read_text())["wrong"]
+    check("and looks at its result", found["wrong"] == 0 and wrong == 4 * comms.COUNT, (found["wrong"], wrong))
+    railmux.Session = kept
+
+
 def comparison() -> None:
     """Of the library with itself, and with what is none."""
     soname = "librailmux.so.0"
@@ -417,6 +445,7 @@ def main() -> int:
     ends()
     settings()
     lost_calls()
+    first_calls()
     nodes_alone()
     virtual_nodes()
     comparison()
