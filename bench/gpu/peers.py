@@ -6,8 +6,8 @@
 
 One process per GPU, bf16, sum. Per line: a call is verified; a graph of 20 calls is replayed, warm-up first, then
 measured replays back to back with an event after each; a sample is the time of a replay divided by its calls, taken at
-its slowest rank; a call is verified again. Sizes are those of nccl-tests (the whole of all ranks but for all_reduce and
-broadcast).
+its slowest rank; a call is verified again. Sizes are those of nccl-tests (the whole of all ranks but for all_reduce,
+broadcast and sendrecv).
 
 symm: symmetric memory of torch, its one-shot and two-shot all-reduce through peer mappings. What needs NVLink multicast
 is not used, and NCCL's use of it is switched off by the environment.
@@ -36,6 +36,11 @@ def bus_factor(op: str, ranks: int) -> float:
     if op in ("broadcast", "sendrecv"):
         return 1.0
     return (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
+def count_of(op: str, size: int, ranks: int) -> int:
+    """Elements of bf16, as railmux-perf has them: the argument of the call."""
+    return size // 2 if op in ("all_reduce", "broadcast", "sendrecv") else size // 2 // ranks
 
 
 def parse() -> argparse.Namespace:
@@ -211,7 +216,6 @@ class Peers:
         case.inputs.copy_(case.fresh)  # in place, sums of sums would leave the range of the type
         times = self.crew.slowest(times)
         wrong = self.crew.total(wrong)
-        count = case.size // 2 if case.op in ("all_reduce", "broadcast") else case.size // 2 // self.crew.ranks
         algorithm_gbs = 1e-3 * case.size / crews.percentile(times, 50)
         self.results.append(
             {
@@ -223,7 +227,7 @@ class Peers:
                 "type": "bf16",
                 "redop": "sum" if "reduce" in case.op else "none",
                 "bytes": case.size,
-                "count": count,
+                "count": count_of(case.op, case.size, self.crew.ranks),
                 "in_place": int(case.inputs.data_ptr() == case.outputs.data_ptr()),
                 "p50_us": crews.percentile(times, 50),
                 "p99_us": crews.percentile(times, 99),

@@ -151,6 +151,11 @@ def tables() -> None:
     text = "\n".join(report.blocks_table({"results": lines}))
     check("resident blocks as a table", "| bytes | 2 | 16 |" in text and "| 8 | - | 64.00 |\n| 512 | - | 568 |" in text, text)
     check("of nothing there is none", report.blocks_table({}) == [])
+    import peers
+
+    for op in peers.OPS:  # options.c and pattern_blocks() have the same
+        blocks = 1 if op in ("all_reduce", "broadcast", "sendrecv") else 4
+        check(f"count of {op}", peers.count_of(op, 1024, 4) == 512 // blocks)
 
 
 def headers() -> None:
