@@ -88,6 +88,7 @@ struct manager {
         struct event *term_event, *int_event, *hup_event, *watchdog_event, *launch_event, *place_event;
         struct event *life_event; /* session_life.c */
         uint64_t life_last;       /* the session that was looked at last */
+        uint64_t life_looks;      /* session_life_look() so far */
         struct manager_refresh *refreshes;
         struct event *refresh_event;
         bool stalls_asked;   /* statistics are under way to complete reports of stalls */

@@ -68,6 +68,7 @@ struct session {
         uint32_t next_handle;
         uint32_t n_calls; /* waiting in struct call lists */
         uint32_t n_life_calls;
+        uint64_t look_at; /* session_life_look(): not before the manager's look of that number */
         uint32_t state_slot;
         uint32_t n_rings, n_buffers, n_members;
         uint64_t bytes;     /* shared memory of rings and buffers */

@@ -23,6 +23,7 @@
 #include "daemon/session.h"
 #include "daemon/tenant.h"
 #include "util/cleanup.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +33,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SESSION_LOOKS      64u /* at processes, at a time */
-#define SESSION_LIFE_CALLS 16u /* after as many restarts within one call nobody needs to know earlier */
+#define SESSION_LOOKS      64u               /* at processes, at a time */
+#define SESSION_LOOK_NS    UINT64_C(2000000) /* no further one after that */
+#define SESSION_SLOW_NS    UINT64_C(1000000) /* a process that takes longer is slow, ... */
+#define SESSION_SLOW_LOOKS 5u                /* ... and comes again after so many */
+#define SESSION_LIFE_CALLS 16u               /* after as many restarts within one call nobody needs to know earlier */
 
 static void life_sent(struct session_life *life) {
         if (life->end >= 0)
@@ -180,19 +184,44 @@ static bool session_dumps_core(const struct session *session) {
         return strstr(status, "\nCoreDumping:\t1\n") != NULL;
 }
 
-/* Some at a time: one look takes some 20 us. */
+/* A slow one comes seldom; and after one the next look is without its tenant, so that one with many delays nobody else
+ * for long. */
+static bool session_looked_at(const struct session *session) {
+        const uint64_t look = session->manager->life_looks;
+
+        return session->members && !session->ending && session->look_at <= look && session->tenant->look_at <= look;
+}
+
+static void session_look(struct session *session, uint64_t *now_ns) {
+        const uint64_t began_ns = *now_ns;
+        const bool dumps = session_dumps_core(session);
+
+        *now_ns = clock_now_ns();
+        if (*now_ns - began_ns > SESSION_SLOW_NS) {
+                session->look_at = session->manager->life_looks + SESSION_SLOW_LOOKS;
+                session->tenant->look_at = session->manager->life_looks + 2;
+        }
+        if (!dumps)
+                return;
+        log_notice("session %" PRIu64 " (pid %d): its process dumps core", session->id, (int)session->pid);
+        session_end(session, LOG_LEVEL_INFO, "the process is dumping core");
+}
+
+/* Some at a time: one takes some 20 us, but a thousand times that if the process is in as many groups as Linux allows,
+ * which stand in the same file. So there is a bound in time, too, and the next look goes on from there. */
 void session_life_look(struct manager *manager) {
         struct session *session = manager_session(manager, manager->life_last);
         unsigned int n = HASH_COUNT(manager->sessions);
+        uint64_t now_ns = clock_now_ns();
+        const uint64_t end_ns = now_ns + SESSION_LOOK_NS;
 
+        manager->life_looks++;
         if (n > SESSION_LOOKS)
                 n = SESSION_LOOKS;
-        for (; n > 0; n--) {
+        for (; n > 0 && now_ns < end_ns; n--) {
                 session = session && session->hh.next ? session->hh.next : manager->sessions;
                 manager->life_last = session->id;
-                if (!session->members || session->ending || !session_dumps_core(session))
-                        continue;
-                log_notice("session %" PRIu64 " (pid %d): its process dumps core", session->id, (int)session->pid);
-                session_end(session, LOG_LEVEL_INFO, "the process is dumping core");
+                if (session_looked_at(session))
+                        session_look(session, &now_ns);
         }
 }

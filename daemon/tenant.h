@@ -35,7 +35,8 @@ struct tenant {
 
         uint32_t weight; /* of rails that it shares with others */
         struct charge_account account;
-        uint64_t ids_ns; /* of tenant_takes_id, see allowance.h */
+        uint64_t ids_ns;  /* of tenant_takes_id, see allowance.h */
+        uint64_t look_at; /* session_life_look(): not before the look of that number */
 };
 
 int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struct tenant **ret_tenant);
