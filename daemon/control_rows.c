@@ -31,6 +31,7 @@
 #include <utlist.h>
 
 #define CONTROL_NOTES_MAX      64u
+#define CONTROL_CLOSES_MANY    16u
 #define RANKS_TEXT_MAX         160u
 #define CONTROL_WAITING_MIN_NS UINT64_C(1000000)
 
@@ -137,6 +138,10 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
                                      comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "", comm->reason);
         }
         DL_FOREACH(manager->tenants, tenant) {
+                if (tenant_closing(tenant) > CONTROL_CLOSES_MANY)
+                        control_note(answer, status,
+                                     "tenant %s has sent %" PRIu64 " descriptors that take long to close", tenant->name,
+                                     tenant_closing(tenant));
                 for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
                         if (tenant->account.refused[kind])
                                 control_note(answer, status,

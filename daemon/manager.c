@@ -435,6 +435,10 @@ static int manager_setup(struct manager *manager) {
         if (!r)
                 r = closer_new(&manager->closer);
         if (!r)
+                r = closer_watch(manager->closer, manager->base);
+        if (!r)
+                r = closer_new(&manager->socket_closer);
+        if (!r)
                 r = closer_new(&manager->memory_closer);
         if (!r)
                 r = fdstore_new(manager->notify, &manager->fdstore);
@@ -533,6 +537,7 @@ struct manager *manager_free(struct manager *manager) {
         while (manager->links)
                 executor_link_free(manager->links);
         comm_device_free_leftovers(manager);
+        manager->closer = closer_free(manager->closer); /* what hangs in it is charged to tenants */
         while (manager->tenants) {
                 struct tenant *tenant = manager->tenants;
 
@@ -541,7 +546,7 @@ struct manager *manager_free(struct manager *manager) {
         }
         manager_free_events(manager);
         manager->state = state_free(manager->state);
-        manager->closer = closer_free(manager->closer);
+        manager->socket_closer = closer_free(manager->socket_closer);
         manager->memory_closer = closer_free(manager->memory_closer);
         manager->forget = forget_free(manager->forget);
         manager->fdstore = fdstore_abandon(manager->fdstore); /* still there only if the start failed */

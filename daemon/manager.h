@@ -60,6 +60,7 @@ struct manager {
         struct event_base *base;
         struct notify *notify; /* to the service manager */
         struct closer *closer;
+        struct closer *socket_closer; /* of clients' sockets that carry no descriptors */
         struct closer *memory_closer; /* of memory, which never has to wait for what clients sent */
         struct fdstore *fdstore;      /* NULL once start-up is over */
         struct forget *forget;        /* of names that leave the store of the service manager */

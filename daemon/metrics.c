@@ -6,6 +6,7 @@
  */
 #include "daemon/metrics.h"
 
+#include "daemon/closer.h"
 #include "daemon/comm.h"
 #include "daemon/control_answer.h"
 #include "daemon/executor_link.h"
@@ -83,6 +84,8 @@ static void metrics_daemon(struct control_answer *answer, struct manager *manage
         metrics_add(answer, "sessions", "Connected client processes", "gauge", HASH_COUNT(manager->sessions), NULL);
         metrics_add(answer, "loop_longest_seconds", "Longest of the times that railmux_loop_held_total counts", "gauge",
                     (double)manager->watch.longest_ns / 1e9, NULL);
+        metrics_add(answer, "closes_waiting", "Descriptors of clients and operators that are not closed yet", "gauge",
+                    closer_waiting(manager->closer), NULL);
         metrics_add(answer, "state_records", "Records in the state that a successor takes over", "gauge",
                     manager->state ? state_count(manager->state) : 0, NULL);
         for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)

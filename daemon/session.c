@@ -44,7 +44,8 @@
 #define SO_PEERPIDFD 77
 #endif
 
-#define SESSION_REFUSED_MAX 64u /* connections over the limit that may wait for their HELLO */
+#define SESSION_UNREAD_MAX  1024u /* packets; Linux lets fewer wait */
+#define SESSION_REFUSED_MAX 64u   /* connections over the limit that may wait for their HELLO */
 
 static const struct timeval session_hello_time = {.tv_sec = 5};
 
@@ -74,7 +75,16 @@ static void session_log(const struct session *session, int level, const char *te
 /* Also those of a packet that is refused. */
 static void session_close_fds(struct session *session, const int *fds, unsigned int n_fds) {
         for (unsigned int k = 0; k < n_fds; k++)
-                closer_close(session->manager->closer, fds[k]);
+                closer_close_for(session->manager->closer, fds[k], &session->tenant->closing);
+}
+
+/* Then nothing more is read of a session that may send descriptors, or whose kernel lets it do so before HELLO. */
+static bool session_closes_many(struct session *session) {
+        if ((session->id != 0 && !(session->features & SESSION_FEATURE_CHUNKS)) ||
+            tenant_closing(session->tenant) <= SESSION_CLOSES_MANY)
+                return false;
+        closer_settle(session->manager->closer);
+        return tenant_closing(session->tenant) > SESSION_CLOSES_MANY;
 }
 
 static void session_readable(evutil_socket_t socket_fd, short what, void *data) {
@@ -89,6 +99,12 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
                 unsigned int n_fds = 0;
                 int r;
 
+                if (session_closes_many(session)) {
+                        session_end(session, LOG_LEVEL_WARNING,
+                                    "%" PRIu64 " descriptors that processes of tenant %s sent are not closed yet",
+                                    tenant_closing(session->tenant), session->tenant->name);
+                        return;
+                }
                 frame_arena_init(&session->arena, FRAME_UNPACK_BYTES_MAX);
                 r = frame_receive_packet(session->fd, &railmux__session__message__descriptor, &session->arena, &message,
                                          fds, &n_fds);
@@ -111,8 +127,7 @@ static void session_readable(evutil_socket_t socket_fd, short what, void *data) 
                                     r > 0 ? frame_error_text(r) : strerror(-r));
                         return;
                 }
-                if (n_fds > 0 && (!(session->features & SESSION_FEATURE_CHUNKS) ||
-                                  closer_waiting(session->manager->closer) > SESSION_CLOSES_MANY)) {
+                if (n_fds > 0 && !(session->features & SESSION_FEATURE_CHUNKS)) {
                         session->manager->counters.protocol_errors++;
                         session_end(session, LOG_LEVEL_WARNING, "protocol error: it sent file descriptors");
                 } else {
@@ -199,6 +214,13 @@ static void session_refuse(struct session *session) {
                 session_end(oldest, LOG_LEVEL_DEBUG, "too many connections over the limit");
 }
 
+/* Without an answer: what it sends may be more such descriptors. */
+static void session_refuse_unread(struct session *session) {
+        session_refuse(session);
+        session->tenant->account.refused[CHARGE_FDS]++;
+        session_end(session, LOG_LEVEL_NOTICE, "%s", session->refusal);
+}
+
 int session_new(struct manager *manager, int fd, const struct tenant_identity *identity, struct session **ret_session) {
         struct session *session = calloc(1, sizeof(*session));
 
@@ -218,10 +240,13 @@ int session_new(struct manager *manager, int fd, const struct tenant_identity *i
         session->next_handle = 1;
         session->state_slot = STATE_SLOT_NONE;
         DL_APPEND(manager->greetings, session);
-        if (tenant_charge(session->tenant, &session->charge_session, CHARGE_SESSIONS, 1, session->refusal,
-                          sizeof(session->refusal)) ||
-            tenant_charge(session->tenant, &session->charge_fds, CHARGE_FDS, 2, session->refusal,
-                          sizeof(session->refusal)))
+        closer_settle(manager->closer);
+        if (!identity->kept && tenant_closes_slowly(session->tenant, session->refusal, sizeof(session->refusal)))
+                session_refuse_unread(session);
+        else if (tenant_charge(session->tenant, &session->charge_session, CHARGE_SESSIONS, 1, session->refusal,
+                               sizeof(session->refusal)) ||
+                 tenant_charge(session->tenant, &session->charge_fds, CHARGE_FDS, 2, session->refusal,
+                               sizeof(session->refusal)))
                 session_refuse(session);
         else
                 session->pidfd = session_open_pidfd(fd, session->pid);
@@ -291,6 +316,50 @@ static void session_unlink(struct session *session) {
         record_drop_session(session);
 }
 
+/* Does one of the unread packets of a socket that is shut down carry descriptors? Others are taken away. A packet has
+ * credentials, by which it is told from the end, and there is no room for what else it has. */
+static bool session_carries_fds(int fd) {
+        const int passes = 1;
+
+        if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &passes, sizeof(passes)) < 0)
+                return true;
+        for (unsigned int i = 0; i < SESSION_UNREAD_MAX; i++) {
+                union {
+                        struct cmsghdr align;
+                        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+                } control;
+                struct msghdr header = {.msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+
+                if (recvmsg(fd, &header, MSG_PEEK | MSG_DONTWAIT) < 0) {
+                        if (errno == ECONNRESET || errno == EINTR)
+                                continue;
+                        return errno != EAGAIN;
+                }
+                if (header.msg_flags & MSG_CTRUNC)
+                        return true;
+                if (!CMSG_FIRSTHDR(&header))
+                        return false;
+                (void)recv(fd, NULL, 0, MSG_DONTWAIT);
+        }
+        return true;
+}
+
+/* The close of a socket does not hang by itself, but its unread packets may carry what does; such a one waits with what
+ * its tenant sent, and no other does. */
+static void session_close(struct session *session) {
+        struct manager *manager = session->manager;
+
+        if (manager->stopping) { /* it lives on */
+                closer_close(manager->closer, session->fd);
+                return;
+        }
+        shutdown(session->fd, SHUT_RDWR); /* now, however long the close takes */
+        if (session_carries_fds(session->fd))
+                closer_close_for(manager->closer, session->fd, &session->tenant->closing);
+        else
+                closer_close(manager->socket_closer, session->fd);
+}
+
 struct session *session_free(struct session *session) {
         if (!session)
                 return NULL;
@@ -316,9 +385,7 @@ struct session *session_free(struct session *session) {
                 event_free(session->timer_event);
         if (session->pidfd >= 0)
                 close(session->pidfd);
-        if (!session->manager->stopping) /* now, however long the closer waits for somebody's descriptor */
-                shutdown(session->fd, SHUT_RDWR);
-        closer_close(session->manager->closer, session->fd); /* unread packets may carry descriptors, too */
+        session_close(session);
         charge_release(&session->charge_fds);
         charge_release(&session->charge_session);
         free(session);

@@ -26,10 +26,10 @@ struct tenant_identity;
 #define SESSION_QUEUE_BYTES_MAX    (1u << 20)
 #define SESSION_CALLS_MAX          1024u
 #define SESSION_MESSAGES_PER_TURN  32u
-/* Descriptors that clients sent and that are not closed yet: with more than few no new session may send any, with many
- * none may. */
-#define SESSION_CLOSES_FEW   1024u
-#define SESSION_CLOSES_MANY  8192u
+/* Descriptors that processes of a tenant sent and that are not closed yet: with more than few none of its new sessions
+ * may send any, with many none may. */
+#define SESSION_CLOSES_FEW   512u
+#define SESSION_CLOSES_MANY  2048u
 #define SESSION_FEATURES     (SESSION_FEATURE_CHUNKS | SESSION_FEATURE_LIFE)
 #define SESSION_FEATURES_GPU SESSION_FEATURE_CHUNKS /* of which these are for GPUs only */
 

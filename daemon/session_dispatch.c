@@ -11,7 +11,6 @@
 #include "daemon/buffer.h"
 #include "daemon/call.h"
 #include "daemon/chunks.h"
-#include "daemon/closer.h"
 #include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_id.h"
@@ -114,7 +113,7 @@ static void session_hello(struct session *session, uint64_t id, const Railmux__S
         session->features = hello->features & SESSION_FEATURES;
         if (!session->manager->on_device)
                 session->features &= ~SESSION_FEATURES_GPU;
-        if (closer_waiting(session->manager->closer) > SESSION_CLOSES_FEW)
+        if (tenant_closing(session->tenant) > SESSION_CLOSES_FEW)
                 session->features &= ~SESSION_FEATURE_CHUNKS;
         if (session->features & SESSION_FEATURE_CHUNKS) /* the listener's sockets take no descriptors */
                 (void)setsockopt(session->fd, SOL_SOCKET, SO_PASSRIGHTS, &(int){1}, sizeof(int));

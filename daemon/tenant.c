@@ -29,6 +29,7 @@ int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struc
         snprintf(tenant->name, sizeof(tenant->name), "%s", name);
         tenant->weight = 1;
         tenant_set_limits(tenant, limits);
+        tenant->closing.limit[CHARGE_FDS] = UINT64_MAX;
         *ret_tenant = tenant;
         return 0;
 }
@@ -37,7 +38,7 @@ struct tenant *tenant_free(struct tenant *tenant) {
         if (!tenant)
                 return NULL;
         for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
-                assert(tenant->account.used[i] == 0);
+                assert(tenant->account.used[i] == 0 && tenant->closing.used[i] == 0);
         free(tenant);
         return NULL;
 }
@@ -84,6 +85,23 @@ int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind
                 log_fields(LOG_LEVEL_WARNING, (const char *const[]){"TENANT", tenant->name, NULL},
                            "%s; %" PRIu64 " more asked for (further refusals are counted, not logged)", text, amount);
         return TENANT_E_LIMIT;
+}
+
+uint64_t tenant_closing(const struct tenant *tenant) {
+        return tenant->closing.used[CHARGE_FDS];
+}
+
+bool tenant_closes_slowly(const struct tenant *tenant, char *text, size_t text_size) {
+        const uint64_t closing = tenant_closing(tenant), used = tenant->account.used[CHARGE_FDS],
+                       limit = tenant->account.limit[CHARGE_FDS];
+
+        if (!closing || (closing <= limit && used <= limit - closing))
+                return false;
+        snprintf(text, text_size,
+                 "tenant %s: fds limit %" PRIu64 " reached, with %" PRIu64
+                 " descriptors of its processes that take long to close",
+                 tenant->name, limit, closing);
+        return true;
 }
 
 bool tenant_takes_id(struct tenant *tenant) {

@@ -35,8 +35,9 @@ struct tenant {
 
         uint32_t weight; /* of rails that it shares with others */
         struct charge_account account;
-        uint64_t ids_ns;  /* of tenant_takes_id, see allowance.h */
-        uint64_t look_at; /* session_life_look(): not before the look of that number */
+        struct charge_account closing; /* descriptors that closer.c has for it; without a limit, see tenant_closing() */
+        uint64_t ids_ns;               /* of tenant_takes_id, see allowance.h */
+        uint64_t look_at;              /* session_life_look(): not before the look of that number */
 };
 
 int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struct tenant **ret_tenant);
@@ -51,6 +52,10 @@ void tenant_set_limits(struct tenant *tenant, const uint64_t limits[CHARGE_KIND_
 /* 0, or TENANT_E_LIMIT and a sentence for the client in text. The first refusal of a kind is logged here. */
 int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind kind, uint64_t amount, char *text,
                   size_t text_size);
+/* Descriptors that its processes sent, or that sockets of theirs may carry, and that are not closed yet. */
+uint64_t tenant_closing(const struct tenant *tenant);
+/* Would it hold more descriptors than it may with those? Text if so. */
+bool tenant_closes_slowly(const struct tenant *tenant, char *text, size_t text_size);
 /* Takes one of the ids that it may ask other nodes for, which have room for so many of all tenants of this one
  * (CLUSTER_ASKS). false: it has asked for too many in a short time. */
 bool tenant_takes_id(struct tenant *tenant);

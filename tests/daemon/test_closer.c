@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/closer.h"
+#include "util/charge.h"
 #include "util/clock.h"
 
 static int lingering_socket(int *ret_peer) {
@@ -89,6 +91,35 @@ static void many_hang(void **state) {
         assert_int_equal(closer_waiting(NULL), 0);
 }
 
+/* It counts until it is closed, and no longer than the account is there. */
+static void charged(void **state) {
+        struct charge_account account = {.limit[CHARGE_FDS] = UINT64_MAX};
+        struct event_base *base = event_base_new();
+        struct closer *closer;
+        int peers[2], fd;
+
+        (void)state;
+        assert_int_equal(closer_new(&closer), 0);
+        assert_int_equal(closer_watch(closer, base), 0);
+        closer_close_for(closer, lingering_socket(&peers[0]), &account);
+        fd = open("/dev/null", O_RDONLY);
+        closer_close_for(closer, fd, &account);
+        closer_close(closer, open("/dev/null", O_RDONLY));
+        assert_int_equal(account.used[CHARGE_FDS], 2);
+        closer_settle(closer);
+        assert_true(account.used[CHARGE_FDS] >= 1);
+        close(peers[0]);
+        while (account.used[CHARGE_FDS])
+                assert_int_equal(event_base_loop(base, EVLOOP_ONCE), 0);
+        assert_int_equal(fcntl(fd, F_GETFD), -1);
+        closer_close_for(closer, lingering_socket(&peers[1]), &account);
+        assert_int_equal(account.used[CHARGE_FDS], 1);
+        assert_null(closer_free(closer));
+        assert_int_equal(account.used[CHARGE_FDS], 0);
+        close(peers[1]);
+        event_base_free(base);
+}
+
 static void without_thread(void **state) {
         int fds[2];
         char byte;
@@ -96,13 +127,14 @@ static void without_thread(void **state) {
         (void)state;
         assert_int_equal(pipe(fds), 0);
         closer_close(NULL, fds[1]);
+        closer_settle(NULL);
         assert_int_equal(read(fds[0], &byte, 1), 0);
         close(fds[0]);
 }
 
 int main(void) {
         const struct CMUnitTest tests[] = {cmocka_unit_test(does_not_wait), cmocka_unit_test(many_hang),
-                                           cmocka_unit_test(without_thread)};
+                                           cmocka_unit_test(charged), cmocka_unit_test(without_thread)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

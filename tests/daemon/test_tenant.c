@@ -39,6 +39,31 @@ static void test_charge_and_refusal(void **unused) {
         assert_null(tenant_free(NULL));
 }
 
+/* What is still being closed counts when somebody new comes. */
+static void test_closing(void **unused) {
+        uint64_t limits[CHARGE_KIND_COUNT] = {[CHARGE_FDS] = 10};
+        struct charge held = CHARGE_INIT, closing = CHARGE_INIT, more = CHARGE_INIT;
+        struct tenant *tenant;
+        char text[160] = "";
+
+        (void)unused;
+        assert_int_equal(tenant_new("blue", limits, &tenant), 0);
+        assert_int_equal(tenant_charge(tenant, &held, CHARGE_FDS, 10, text, sizeof(text)), 0);
+        assert_false(tenant_closes_slowly(tenant, text, sizeof(text)));
+        assert_int_equal(charge_take(&closing, &tenant->closing, CHARGE_FDS, 1), 0);
+        assert_true(tenant_closes_slowly(tenant, text, sizeof(text)));
+        assert_string_equal(
+                text, "tenant blue: fds limit 10 reached, with 1 descriptors of its processes that take long to close");
+        charge_release(&held);
+        assert_false(tenant_closes_slowly(tenant, text, sizeof(text)));
+        assert_int_equal(charge_take(&more, &tenant->closing, CHARGE_FDS, 100), 0); /* no limit of their own */
+        assert_int_equal(tenant_closing(tenant), 101);
+        assert_true(tenant_closes_slowly(tenant, text, sizeof(text)));
+        charge_release(&more);
+        charge_release(&closing);
+        tenant_free(tenant);
+}
+
 static void test_names(void **unused) {
         uint64_t limits[CHARGE_KIND_COUNT] = {0};
         char name[TENANT_NAME_MAX + 1];
@@ -216,6 +241,7 @@ static void test_waiting_calls(void **unused) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_charge_and_refusal),
+                cmocka_unit_test(test_closing),
                 cmocka_unit_test(test_names),
                 cmocka_unit_test(test_specs),
                 cmocka_unit_test(test_choice),

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* Descriptors that clients send and that take long to close: lingering TCP sockets whose peers do not read. They count
+ * for whoever sent them, and nobody else waits behind them. (Clients of executors of GPUs may send some, whatever the
+ * kernel.) */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+
+#include "railmux/railmux.h"
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GPUS  1u
+#define MANY  50u /* more than the limit */
+#define LIMIT 40
+
+static struct fixture f;
+static struct client *witness;
+static int peers[MANY];
+
+static int setup(void **unused) {
+        (void)unused;
+        fixture_planes_config = "limits: {fds: 40}\n";
+        fixture_setup_planes(&f, GPUS, true);
+        witness = client_open(&f);
+        f.idle_fds = fixture_daemon_fds(&f);
+        return 0;
+}
+
+static int teardown(void **unused) {
+        (void)unused;
+        assert_int_equal(take_ack(witness, send_buffer_destroy(witness, 9), NULL, 0), 0);
+        fixture_teardown(&f);
+        fixture_planes_config = NULL;
+        return 0;
+}
+
+static int lingering_socket(int *ret_peer) {
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        const struct linger linger = {.l_onoff = 1, .l_linger = 60};
+        socklen_t length = sizeof(address);
+        static char data[65536];
+        int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+
+        assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &(int){4096}, sizeof(int)), 0);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)), 0);
+        assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
+        assert_int_equal(listen(listener, 1), 0);
+        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, length), 0);
+        *ret_peer = accept(listener, NULL, NULL);
+        assert_true(*ret_peer >= 0);
+        close(listener);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        while (write(fd, data, sizeof(data)) > 0)
+                ;
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+        return fd;
+}
+
+static void stop(void) {
+        siginfo_t info;
+
+        fixture_signal(&f, SIGSTOP);
+        assert_int_equal(waitid(P_PID, (id_t)f.daemon, &info, WSTOPPED), 0);
+}
+
+/* A packet with n of them, which ends a session that reads it. The daemon stands still: the last close is to be its. */
+static void send_lingering(struct client *client, unsigned int n) {
+        Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
+        Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
+        int fds[MANY];
+
+        for (unsigned int i = 0; i < n; i++)
+                fds[i] = lingering_socket(&peers[i]);
+        body.buffer = 1;
+        message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY;
+        message.buffer_destroy = &body;
+        message.id = ++client->next_id;
+        assert_int_equal(frame_send(client->fd, &message.base, fds, n), FRAME_OK);
+        for (unsigned int i = 0; i < n; i++)
+                close(fds[i]);
+}
+
+static void let_go(unsigned int n) {
+        for (unsigned int i = 0; i < n; i++)
+                close(peers[i]);
+        fixture_wait(&f, fixture_metric(&f, "railmux_closes_waiting") <= 1); /* who asks may be one of them */
+        fixture_wait_idle(&f);
+}
+
+static void test_sent(void **unused) {
+        struct client *client = client_open(&f), *other = client_open(&f);
+        unsigned int fds;
+
+        (void)unused;
+        fds = fixture_daemon_fds(&f);
+        stop();
+        send_lingering(client, MANY);
+        fixture_signal(&f, SIGCONT);
+        client_wait_eof(client);
+        client_close(client);
+        /* Two of the session are closed, those that it sent are not, but for those that threads hang with. */
+        fixture_wait(&f, fixture_metric(&f, "railmux_closes_waiting") >= MANY);
+        fixture_wait(&f, fixture_daemon_fds(&f) >= fds + MANY - 10);
+        assert_true(fixture_ctl_says(&f, "status", NULL, "take long to close"));
+        /* Others' sockets do not wait behind them, ... */
+        fds = fixture_daemon_fds(&f);
+        client_close(other);
+        fixture_wait(&f, fixture_daemon_fds(&f) <= fds - 2);
+        /* ... and their tenant gets no more before they are closed. */
+        client = client_connect(&f);
+        client_wait_eof(client);
+        client_close(client);
+        let_go(MANY);
+        client_close(client_open(&f));
+        fixture_wait_idle(&f);
+}
+
+/* In a packet that is never read they go with the socket. */
+static void test_unread(void **unused) {
+        struct client *client = client_open(&f);
+
+        (void)unused;
+        stop();
+        assert_int_equal(write(client->fd, "garbage", 7), 7);
+        for (unsigned int i = 0; i < 20; i++)
+                assert_int_equal(write(client->fd, "", i % 2), i % 2); /* before them, some without */
+        send_lingering(client, 3);
+        fixture_signal(&f, SIGCONT);
+        client_wait_eof(client);
+        client_close(client);
+        fixture_wait(&f, fixture_metric(&f, "railmux_closes_waiting") == 1);
+        client_close(client_open(&f));
+        let_go(3);
+}
+
+/* Packets that carry nothing go before. */
+static void test_unread_plain(void **unused) {
+        struct client *client = client_open(&f), *other = client_open(&f);
+        unsigned int fds;
+
+        (void)unused;
+        stop();
+        send_lingering(client, MANY);
+        for (unsigned int i = 0; i < 20; i++)
+                assert_int_equal(write(other->fd, "garbage", i % 7), i % 7);
+        fixture_signal(&f, SIGCONT);
+        client_wait_eof(client);
+        client_wait_eof(other);
+        client_close(client);
+        fixture_wait(&f, fixture_metric(&f, "railmux_closes_waiting") >= MANY);
+        fds = fixture_daemon_fds(&f);
+        assert_true(fds <= f.idle_fds + MANY + 1);
+        client_close(other);
+        let_go(MANY);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_sent), cmocka_unit_test(test_unread),
+                                           cmocka_unit_test(test_unread_plain)};
+
+        return cmocka_run_group_tests(tests, setup, teardown);
+}
