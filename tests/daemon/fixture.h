@@ -53,7 +53,8 @@ struct fake_comm {
         } choices[PLAN_CHOICES_MAX];
 };
 
-extern bool fixture_executor_plain; /* it does not know widenings */
+extern bool fixture_executor_plain;    /* it does not know widenings */
+extern uint32_t fixture_executor_gpus; /* that it serves, at most 8 */
 /* The executor: says DONE to everything and remembers it. */
 struct fake_executor {
         int fd;

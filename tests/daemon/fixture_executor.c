@@ -13,6 +13,7 @@
 #define FAKE_GPUS 8u
 
 bool fixture_executor_plain;
+uint32_t fixture_executor_gpus = FAKE_GPUS;
 
 void executor_send(struct fixture *fixture, Railmux__Executor__Message *message) {
         int r = frame_send(fixture->executor.fd, &message->base, NULL, 0);
@@ -67,7 +68,7 @@ static void executor_hello(struct fixture *fixture) {
         hello.instance = fixture->executor.instance;
         hello.pid = (uint32_t)getpid();
         hello.backend = (char *)"host";
-        hello.n_gpus = FAKE_GPUS;
+        hello.n_gpus = fixture_executor_gpus;
         hello.gpus = gpu_list;
         hello.workers = 2;
         hello.widenings = !fixture_executor_plain;
