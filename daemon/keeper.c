@@ -419,21 +419,6 @@ static int keeper_loop(struct keeper *keeper) {
         return r;
 }
 
-/* The same command line without --keep. */
-static char **keeper_daemon_arguments(int argc, char **argv) {
-        char **copy = calloc((size_t)argc + 1, sizeof(*copy));
-        int n = 0;
-
-        for (int i = 0; copy && i < argc; i++) {
-                if (i > 0 && strcmp(argv[i], "--keep") == 0)
-                        continue;
-                copy[n] = strdup(argv[i]);
-                if (!copy[n++])
-                        return launcher_command_free(copy);
-        }
-        return copy;
-}
-
 static int keeper_init(struct keeper *keeper, int argc, char **argv) {
         const char *usec = getenv("WATCHDOG_USEC");
         struct rlimit limit;
@@ -466,7 +451,7 @@ static int keeper_init(struct keeper *keeper, int argc, char **argv) {
         if (n < 0)
                 return -errno;
         self[n] = '\0';
-        arguments = keeper_daemon_arguments(argc, argv);
+        arguments = options_without_keep(argc, argv);
         if (!arguments)
                 return -ENOMEM;
         r = keeper_process_new("railmuxd", self, arguments, &keeper->daemon);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/options.h"
 
+#include "daemon/launcher_command.h"
 #include "daemon/peer_address.h"
 #include "daemon/rails.h"
 #include "util/log.h"
@@ -52,42 +53,43 @@ static int options_add_rail(struct options *options, const char *text, char erro
         return 0;
 }
 
+enum {
+        OPT_CONFIG = 256,
+        OPT_GPU,
+        OPT_SOCKET,
+        OPT_CONTROL,
+        OPT_LISTEN,
+        OPT_PLAIN,
+        OPT_RAIL,
+        OPT_WORKERS,
+        OPT_KEEP,
+        OPT_LEVEL,
+        OPT_VERSION,
+        OPT_HELP
+};
+static const struct option options_table[] = {
+        {"config", required_argument, NULL, OPT_CONFIG},
+        {"gpu", required_argument, NULL, OPT_GPU},
+        {"socket", required_argument, NULL, OPT_SOCKET},
+        {"control", required_argument, NULL, OPT_CONTROL},
+        {"listen", required_argument, NULL, OPT_LISTEN},
+        {"peer-plain", no_argument, NULL, OPT_PLAIN},
+        {"rail", required_argument, NULL, OPT_RAIL},
+        {"workers", required_argument, NULL, OPT_WORKERS},
+        {"keep", no_argument, NULL, OPT_KEEP},
+        {"log-level", required_argument, NULL, OPT_LEVEL},
+        {"version", no_argument, NULL, OPT_VERSION},
+        {"help", no_argument, NULL, OPT_HELP},
+        {NULL, 0, NULL, 0},
+};
+
 int options_parse(struct options *options, int argc, char **argv, char error[CONFIG_ERROR_MAX]) {
-        enum {
-                OPT_CONFIG = 256,
-                OPT_GPU,
-                OPT_SOCKET,
-                OPT_CONTROL,
-                OPT_LISTEN,
-                OPT_PLAIN,
-                OPT_RAIL,
-                OPT_WORKERS,
-                OPT_KEEP,
-                OPT_LEVEL,
-                OPT_VERSION,
-                OPT_HELP
-        };
-        static const struct option table[] = {
-                {"config", required_argument, NULL, OPT_CONFIG},
-                {"gpu", required_argument, NULL, OPT_GPU},
-                {"socket", required_argument, NULL, OPT_SOCKET},
-                {"control", required_argument, NULL, OPT_CONTROL},
-                {"listen", required_argument, NULL, OPT_LISTEN},
-                {"peer-plain", no_argument, NULL, OPT_PLAIN},
-                {"rail", required_argument, NULL, OPT_RAIL},
-                {"workers", required_argument, NULL, OPT_WORKERS},
-                {"keep", no_argument, NULL, OPT_KEEP},
-                {"log-level", required_argument, NULL, OPT_LEVEL},
-                {"version", no_argument, NULL, OPT_VERSION},
-                {"help", no_argument, NULL, OPT_HELP},
-                {NULL, 0, NULL, 0},
-        };
         struct options parsed = {0};
         int c;
 
         optind = 1;
         opterr = 0;
-        while ((c = getopt_long(argc, argv, "", table, NULL)) >= 0) {
+        while ((c = getopt_long(argc, argv, "", options_table, NULL)) >= 0) {
                 switch (c) {
                 case OPT_CONFIG:
                         parsed.config_path = optarg;
@@ -148,6 +150,24 @@ int options_parse(struct options *options, int argc, char **argv, char error[CON
         }
         *options = parsed;
         return 0;
+}
+
+char **options_without_keep(int argc, char **argv) {
+        char **copy = calloc((size_t)argc + 1, sizeof(*copy));
+        int c, n = 0, from = 0;
+
+        optind = 1;
+        opterr = 0;
+        /* Each turn is one option, with its value: what lies between is copied, unless it is --keep. */
+        for (c = 0; copy && c >= 0; from = optind) {
+                c = from ? getopt_long(argc, argv, "", options_table, NULL) : 0;
+                for (int i = from; i < (c < 0 ? argc : optind) && c != OPT_KEEP; i++) {
+                        copy[n] = strdup(argv[i]);
+                        if (!copy[n++])
+                                return launcher_command_free(copy);
+                }
+        }
+        return copy;
 }
 
 static int options_replace(char **target, const char *value) {

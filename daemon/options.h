@@ -17,6 +17,9 @@ struct options {
 
 /* 0, or -EINVAL and a text. */
 int options_parse(struct options *options, int argc, char **argv, char error[CONFIG_ERROR_MAX]);
+/* A copy of a command line that options_parse() takes, without --keep however it is written; NULL: no memory. To be
+ * freed with launcher_command_free(). */
+char **options_without_keep(int argc, char **argv);
 /* 0, -EINVAL with a text, -ENOMEM. */
 int options_apply(const struct options *options, struct config *config, char error[CONFIG_ERROR_MAX]);
 extern const char options_help[];
