@@ -235,13 +235,21 @@ uint64_t comm_device_dead(const struct manager *manager) {
         return mask;
 }
 
-/* Has it had the time to end a comm that is being ended since then? One that has come back is told anew, after whatever
- * else it has to be told; so its time begins when it has been, or gets no further with that. */
-static bool comm_device_slow(const struct executor_link *link, uint64_t since_ns, uint64_t now_ns) {
+/* Has it had the time to end a comm that is being ended? Its time begins when it has been told and is done with what it
+ * was told before, which others may have made much of; until then it has to get on with that. One that has come back is
+ * told anew, after whatever else it has to be told, and the same goes for that. */
+static bool comm_device_slow(const struct executor_link *link, const struct comm *comm, uint64_t now_ns) {
         uint64_t limit_ns = link->state == EXECUTOR_READY ? DEVICE_ABORT_NS : DEVICE_BACK_NS;
+        uint64_t since_ns = comm->abort_ns > link->progress_ns ? comm->abort_ns : link->progress_ns;
+        const struct executor_op *told;
 
-        if (since_ns < link->progress_ns)
-                since_ns = link->progress_ns;
+        if (now_ns <= since_ns || now_ns - since_ns <= limit_ns)
+                return false;
+        told = executor_op_pending(link, EXECUTOR_OP_COMM_ABORT, comm->number);
+        if (told)
+                since_ns = told->turn_ns;
+        else if (executor_op_queued(link, EXECUTOR_OP_COMM_ABORT, comm->number))
+                since_ns = link->heard_ns;
         return now_ns > since_ns && now_ns - since_ns > limit_ns;
 }
 
@@ -255,7 +263,7 @@ static void comm_device_kill(struct manager *manager) {
                         continue;
                 DL_FOREACH(manager->links, link) {
                         if (comm_needed(comm) & ~comm->abort_acked & executor_link_mask(link) &&
-                            comm_device_slow(link, comm->abort_ns, now_ns))
+                            comm_device_slow(link, comm, now_ns))
                                 guilty |= executor_link_mask(link);
                 }
         }

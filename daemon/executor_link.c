@@ -8,10 +8,10 @@
  * HELLO names the executor; only one connection per name is served.
  *
  * Calls wait in `outgoing` until the socket and the window take them (in order, so an object is always announced before
- * what builds on it), then in `pending` until DONE. On a disconnect both lists are dropped: what has to be said again
- * follows from the objects. One kind of call lets others past: the ring of a session of which a comm is being attached.
- * An executor of emulated GPUs would only keep it until it has verified the comm's plans, and as many as a large comm
- * has would fill the window, at the cost of everybody else.
+ * what builds on it), then in `pending` until DONE; only what ends something passes buffers of others. On a disconnect
+ * both lists are dropped: what has to be said again follows from the objects. One kind of call lets others past: the
+ * ring of a session of which a comm is being attached. An executor of emulated GPUs would only keep it until it has
+ * verified the comm's plans, and as many as a large comm has would fill the window, at the cost of everybody else.
  *
  * An unplanned death is counted when another process turns up under the same name. At EOF it cannot be told from an
  * executor that merely lost its connection.
@@ -208,7 +208,7 @@ void executor_link_disconnect(struct executor_link *link, const char *reason) {
 }
 
 static void executor_link_done(struct executor_link *link, uint64_t id, const Railmux__Executor__Done *done) {
-        struct executor_op *op;
+        struct executor_op *op, *later;
 
         DL_FOREACH(link->pending, op) {
                 if (op->id == id)
@@ -222,8 +222,13 @@ static void executor_link_done(struct executor_link *link, uint64_t id, const Ra
         link->n_pending--;
         if (op->owed)
                 link->n_owed--;
+        link->heard_ns = clock_now_ns();
         if (link->state == EXECUTOR_ATTACHING)
-                link->progress_ns = clock_now_ns();
+                link->progress_ns = link->heard_ns;
+        DL_FOREACH(link->pending, later) {
+                if (later->id > id)
+                        later->turn_ns = link->heard_ns;
+        }
         executor_op_done(link, op, done);
         free(op);
         executor_link_flush(link);
@@ -431,6 +436,7 @@ void executor_link_flush(struct executor_link *link) {
                         continue;
                 }
                 link->next_id++;
+                op->turn_ns = clock_now_ns();
                 DL_APPEND(link->pending, op);
                 link->n_pending++;
                 if (op->kind == EXECUTOR_OP_QUERY)

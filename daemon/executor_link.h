@@ -75,6 +75,7 @@ struct executor_link {
         /* state */
         enum executor_link_state state;
         uint64_t connected_ns, gone_ns;
+        uint64_t heard_ns;    /* when it last answered a call */
         uint64_t progress_ns; /* when it last got further on its way to READY, or was lost from there */
         uint64_t losses;      /* unplanned deaths */
         bool fresh;           /* another process than before, which has not said READY yet */

@@ -18,6 +18,44 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#define EXECUTOR_OPS_PASSED 4096u /* by one call: for that long the loop is held */
+
+static bool executor_op_of_buffer(const struct executor_op *op) {
+        return op->kind == EXECUTOR_OP_BUFFER_IMPORT || op->kind == EXECUTOR_OP_BUFFER_RETIRE ||
+               op->kind == EXECUTOR_OP_REACH_IMPORT;
+}
+
+static bool executor_op_of_comm(const struct executor_op *op) {
+        return op->kind == EXECUTOR_OP_COMM_ABORT || op->kind == EXECUTOR_OP_COMM_DETACH ||
+               op->kind == EXECUTOR_OP_RANK_LEAVE;
+}
+
+/* Has the call nothing to do with that session? */
+static bool executor_op_apart(const struct executor_op *op, const struct comm *comm, uint64_t session) {
+        if (!comm)
+                return op->kind == EXECUTOR_OP_SESSION_DETACH && op->object != session;
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                if (comm->members[r].session_id == session)
+                        return false;
+        return true;
+}
+
+static void executor_op_enqueue(struct executor_link *link, struct executor_op *op) {
+        struct executor_op *earlier = link->outgoing ? link->outgoing->prev : NULL, *before = NULL;
+        const struct comm *comm = executor_op_of_comm(op) ? manager_comm(link->manager, op->object) : NULL;
+
+        for (uint32_t n = 0; earlier && executor_op_of_buffer(earlier) && n < EXECUTOR_OPS_PASSED; n++) {
+                if (!(before && before->object == earlier->object) && !executor_op_apart(op, comm, earlier->object))
+                        break;
+                before = earlier;
+                earlier = earlier == link->outgoing ? NULL : earlier->prev;
+        }
+        if (before)
+                DL_PREPEND_ELEM(link->outgoing, before, op);
+        else
+                DL_APPEND(link->outgoing, op);
+}
+
 static void executor_op_append(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub,
                                bool owed) {
         struct executor_op *op = calloc(1, sizeof(*op));
@@ -32,7 +70,7 @@ static void executor_op_append(struct executor_link *link, enum executor_op_kind
         op->owed = owed;
         if (owed)
                 link->n_owed++;
-        DL_APPEND(link->outgoing, op);
+        executor_op_enqueue(link, op);
         executor_link_flush(link);
 }
 
@@ -46,6 +84,17 @@ void executor_op_push_owed(struct executor_link *link, enum executor_op_kind kin
                 executor_op_append(link, kind, object, sub, true);
 }
 
+const struct executor_op *executor_op_pending(const struct executor_link *link, enum executor_op_kind kind,
+                                              uint64_t object) {
+        const struct executor_op *op;
+
+        DL_FOREACH(link->pending, op) {
+                if (op->kind == kind && op->object == object)
+                        return op;
+        }
+        return NULL;
+}
+
 bool executor_op_queued(const struct executor_link *link, enum executor_op_kind kind, uint64_t object) {
         const struct executor_op *op;
 
@@ -53,11 +102,7 @@ bool executor_op_queued(const struct executor_link *link, enum executor_op_kind 
                 if (op->kind == kind && op->object == object)
                         return true;
         }
-        DL_FOREACH(link->pending, op) {
-                if (op->kind == kind && op->object == object)
-                        return true;
-        }
-        return false;
+        return executor_op_pending(link, kind, object) != NULL;
 }
 
 static void executor_attach(struct manager *manager, uint64_t needed, struct attachment *attachment,

@@ -41,18 +41,23 @@ enum executor_drain {
 struct executor_op {
         struct executor_op *next, *prev;
         enum executor_op_kind kind;
-        uint64_t id;     /* of the call, given when it is sent */
-        uint64_t object; /* session, comm, or the other executor's index */
-        uint32_t sub;    /* GPU, buffer or rank */
-        bool owed;       /* counts for the link's n_owed */
+        uint64_t id;      /* of the call, given when it is sent */
+        uint64_t object;  /* session, comm, or the other executor's index */
+        uint32_t sub;     /* GPU, buffer or rank */
+        bool owed;        /* counts for the link's n_owed */
+        uint64_t turn_ns; /* since then it is sent, and nothing that was sent before it has been answered */
 };
 
-/* Appends a call to the link's queue and sends what it can. No-op when the link is not connected: on its return
+/* Appends a call to the link's queue and sends what it can. What ends a comm, a rank or a session goes before buffers
+ * of others that wait there: they may be many, and take long. No-op when the link is not connected: on its return
  * everything is derived anew from the objects. */
 void executor_op_push(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub);
 
 /* The same, and the executor is not ready before it has answered. */
 void executor_op_push_owed(struct executor_link *link, enum executor_op_kind kind, uint64_t object, uint32_t sub);
+/* That waits to be answered, since turn_ns; NULL: none. */
+const struct executor_op *executor_op_pending(const struct executor_link *link, enum executor_op_kind kind,
+                                              uint64_t object);
 /* Waits to be sent or answered? */
 bool executor_op_queued(const struct executor_link *link, enum executor_op_kind kind, uint64_t object);
 

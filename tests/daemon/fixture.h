@@ -88,7 +88,8 @@ struct fake_executor {
         unsigned int n_retired;
         struct fake_comm comms[128];
         unsigned int n_comms;
-        unsigned int count[32]; /* messages by body case */
+        unsigned int count[32];    /* messages by body case */
+        unsigned int import_count; /* of BUFFER_IMPORT when COMM_ABORT, RANK_LEAVE or SESSION_DETACH came last */
 };
 
 struct store_entry {

@@ -294,6 +294,10 @@ static void executor_message(struct fixture *fixture, const Railmux__Executor__M
         void *memory;
 
         executor->count[m->body_case]++;
+        if (m->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT ||
+            m->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE ||
+            m->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_SESSION_DETACH)
+                executor->import_count = executor->count[RAILMUX__EXECUTOR__MESSAGE__BODY_BUFFER_IMPORT];
         switch (code ? RAILMUX__EXECUTOR__MESSAGE__BODY__NOT_SET : m->body_case) {
         case RAILMUX__EXECUTOR__MESSAGE__BODY_WELCOME:
                 assert_int_equal(m->welcome->version, EXECUTOR_PROTOCOL_MAX);

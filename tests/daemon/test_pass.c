@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* What ends a communicator, a rank or a session does not wait behind the buffers of others that wait for an executor.
+ */
+#include "tests/cmocka_all.h"
+#include "tests/daemon/fixture.h"
+
+#include "railmux/railmux.h"
+
+#define SAYS(which) RAILMUX__EXECUTOR__MESSAGE__BODY_##which
+#define BUFFERS     200u
+#define WINDOW      64u /* EXECUTOR_WINDOW */
+
+static struct fixture f;
+static struct client *many, *others[2];
+static uint32_t own, handles[2];
+
+/* An executor that answers nothing has been sent as many calls as may be; the rest waits. */
+static int setup(void **unused) {
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        many = client_open(&f);
+        for (unsigned int i = 0; i < 2; i++)
+                others[i] = client_open(&f);
+        make_comm(&many, 1, &own);
+        make_comm(others, 2, handles);
+        fixture_wait(&f, f.executor.n_sessions == 3);
+        f.executor.hold = true;
+        for (uint32_t i = 1; i <= BUFFERS; i++)
+                send_buffer_create(many, i, 4096);
+        fixture_wait(&f, f.executor.count[SAYS(BUFFER_IMPORT)] == WINDOW);
+        return 0;
+}
+
+static int teardown(void **unused) {
+        (void)unused;
+        fixture_wait(&f, f.executor.count[SAYS(BUFFER_IMPORT)] == BUFFERS);
+        client_close(many);
+        for (unsigned int i = 0; i < 2; i++)
+                if (others[i])
+                        client_close(others[i]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+        return 0;
+}
+
+/* A call of `client` has been read by railmuxd before this is answered. */
+static void round_trip(struct client *client) {
+        assert_int_equal(take_ack(client, send_ring_open(client, 77), NULL, 0), RMX_E_INVALID);
+}
+
+static void test_abort(void **unused) {
+        uint64_t call;
+
+        (void)unused;
+        call = send_comm_abort(others[0], handles[0]);
+        round_trip(others[0]);
+        executor_release(&f);
+        assert_int_equal(take_ack(others[0], call, NULL, 0), 0);
+        assert_int_equal(f.executor.import_count, WINDOW);
+}
+
+static void test_leave(void **unused) {
+        uint64_t call;
+
+        (void)unused;
+        call = send_comm_destroy(others[0], handles[0], 0);
+        round_trip(others[0]);
+        executor_release(&f);
+        assert_int_equal(take_ack(others[0], call, NULL, 0), 0);
+        assert_int_equal(f.executor.import_count, WINDOW);
+}
+
+static void test_end(void **unused) {
+        (void)unused;
+        client_close(others[0]);
+        others[0] = NULL;
+        round_trip(others[1]);
+        executor_release(&f);
+        fixture_wait(&f, f.executor.n_sessions == 2);
+        assert_int_equal(f.executor.import_count, WINDOW);
+}
+
+/* Its own wait before it. */
+static void test_own(void **unused) {
+        uint64_t call;
+
+        (void)unused;
+        call = send_comm_destroy(many, own, 0);
+        round_trip(many);
+        executor_release(&f);
+        assert_int_equal(take_ack(many, call, NULL, 0), 0);
+        assert_int_equal(f.executor.import_count, BUFFERS);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_abort, setup, teardown),
+                                           cmocka_unit_test_setup_teardown(test_leave, setup, teardown),
+                                           cmocka_unit_test_setup_teardown(test_end, setup, teardown),
+                                           cmocka_unit_test_setup_teardown(test_own, setup, teardown)};
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
