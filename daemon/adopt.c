@@ -37,6 +37,7 @@
 #include "ring/marks.h"
 #include "ring/ring.h"
 #include "util/log.h"
+#include "util/parse.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -310,6 +311,7 @@ static void adopt_choice(struct manager *manager, uint32_t slot, struct adopt_su
 static void adopt_executor(struct manager *manager, uint32_t slot, struct adopt_summary *summary) {
         struct state_executor *from = &state_at(manager->state, slot)->executor;
         struct executor_link *link;
+        uint32_t gpu;
 
         from->name[sizeof(from->name) - 1] = 0;
         DL_FOREACH(manager->links, link) {
@@ -317,6 +319,8 @@ static void adopt_executor(struct manager *manager, uint32_t slot, struct adopt_
                         break;
         }
         if (!link) {
+                if (manager->on_device && parse_u32(from->name, &gpu) == 0 && gpu < MANAGER_LINKS_MAX)
+                        manager->unserved |= UINT64_C(1) << gpu;
                 adopt_drop(manager, slot, summary);
                 return;
         }
@@ -464,6 +468,8 @@ void adopt(struct manager *manager) {
         adopt_comms(manager, &summary);
         tenants_set_limits(manager, manager->config->limit);
         adopt_resumed(manager);
+        if (manager->on_device)
+                comm_device_adopted(manager);
         manager->counters.sessions_adopted = summary.sessions;
         log_notice("took over from a predecessor (restart %" PRIu64
                    "): %u sessions, %u rings, %u buffers, %u comms; %u "

@@ -312,12 +312,17 @@ void buffer_retire(struct buffer *buffer) {
         for (link = manager->links; link; link = link->next)
                 if (buffer_needed(buffer) & executor_link_mask(link))
                         executor_op_push(link, EXECUTOR_OP_BUFFER_RETIRE, buffer->session->id, buffer->id);
+        if (!buffer_needed(buffer)) /* its GPU is served no more */
+                buffer_retired(buffer, 0);
 }
 
 void buffer_retired(struct buffer *buffer, uint64_t mask) {
         if (!buffer->retiring)
                 return;
         buffer->retired |= mask;
+        if (buffer->gpu < MANAGER_LINKS_MAX && buffer_on_device(buffer) &&
+            buffer->session->manager->unserved >> buffer->gpu & 1)
+                return; /* comm_device_served_no_more() */
         if ((buffer->retired & buffer_needed(buffer)) == buffer_needed(buffer) && reach_end(buffer))
                 buffer_finish(buffer);
 }

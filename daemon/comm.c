@@ -424,18 +424,20 @@ void comm_member_leave(struct comm_member *member, uint32_t last_sequence) {
         struct comm *comm = member->comm;
         struct executor_link *link;
 
-        if (member->leaving)
-                return;
-        member->leaving = true;
-        member->last_sequence = last_sequence;
-        record_leave(member);
-        comm_split_leave(member);
-        if (comm->remote)
-                comm_split_root_left(member);
-        DL_FOREACH(comm->manager->links, link) {
-                if (comm_needed(comm) & executor_link_mask(link))
-                        executor_op_push(link, EXECUTOR_OP_RANK_LEAVE, comm->number, member->rank);
+        if (!member->leaving) {
+                member->leaving = true;
+                member->last_sequence = last_sequence;
+                record_leave(member);
+                comm_split_leave(member);
+                if (comm->remote)
+                        comm_split_root_left(member);
+                DL_FOREACH(comm->manager->links, link) {
+                        if (comm_needed(comm) & executor_link_mask(link))
+                                executor_op_push(link, EXECUTOR_OP_RANK_LEAVE, comm->number, member->rank);
+                }
         }
+        if (!comm_needed(comm) && !comm_device_unserved(comm)) /* all its GPUs are served no more */
+                comm_member_left(member, 0);
 }
 
 void comm_member_left(struct comm_member *member, uint64_t mask) {

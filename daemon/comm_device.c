@@ -23,6 +23,7 @@
  */
 #include "daemon/comm_device.h"
 
+#include "daemon/buffer.h"
 #include "daemon/comm.h"
 #include "daemon/comm_join.h"
 #include "daemon/executor_link.h"
@@ -30,6 +31,7 @@
 #include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "daemon/reach.h"
+#include "daemon/session.h"
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
@@ -78,6 +80,8 @@ static bool comm_device_complete(const struct comm *comm) {
                 if (comm->members[r].away)
                         continue;
                 link = manager_link_of_gpu(comm->manager, comm->members[r].gpu);
+                if (!link && comm->code) /* its error is for the others */
+                        continue;
                 if (!link || !executor_link_connected(link) || (link->draining && (!handed || link->told_go)))
                         return false;
         }
@@ -140,7 +144,12 @@ bool comm_device_adopt(struct comm *comm, uint32_t rank) {
 
         if (member->away)
                 return true;
-        return link && bytes && pool_take_at(&link->pool, member->staging, bytes, comm->number) == 0;
+        if (!link) {
+                if (!comm->code && comm->lost_gpu < 0)
+                        comm->lost_gpu = (int32_t)member->gpu;
+                return true;
+        }
+        return bytes && pool_take_at(&link->pool, member->staging, bytes, comm->number) == 0;
 }
 
 void comm_device_busy(struct comm *comm, uint64_t mask) {
@@ -284,11 +293,80 @@ void comm_device_overdue(struct manager *manager) {
         handover_overdue(manager);
         if (clock_now_ns() - manager->started_ns <= DEVICE_BACK_NS)
                 return;
+        comm_device_served_no_more(manager, UINT64_MAX);
         DL_FOREACH(manager->links, link) {
                 if (!link->adopted || executor_link_connected(link))
                         continue;
                 snprintf(reason, sizeof(reason), "the executor of GPU %u has not come back", link->first_gpu);
                 comm_device_lost(link, reason);
+        }
+}
+
+/* ---- GPUs that are served no more -------------------------------------------------------------------------------- */
+
+bool comm_device_unserved(const struct comm *comm) {
+        for (uint32_t r = 0; comm->manager->unserved && r < comm->n_ranks; r++)
+                if (!comm->members[r].away && comm->members[r].gpu < MANAGER_LINKS_MAX &&
+                    comm->manager->unserved >> comm->members[r].gpu & 1)
+                        return true;
+        return false;
+}
+
+/* Ranks that wait to leave, and for nobody else. true: comms have been freed. */
+static bool comm_device_let_go(struct comm *comm) {
+        const struct manager *manager = comm->manager;
+        const unsigned int n = HASH_COUNT(manager->comms);
+
+        if (comm_needed(comm) || comm_device_unserved(comm))
+                return false;
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                comm_member_left(&comm->members[r], 0);
+                if (HASH_COUNT(manager->comms) != n)
+                        return true;
+        }
+        return false;
+}
+
+void comm_device_served_no_more(struct manager *manager, uint64_t mask) {
+        struct session *session, *next_session;
+        struct buffer *buffer, *next_buffer;
+        struct comm *comm, *next;
+        unsigned int n;
+
+        if (!(manager->unserved & mask))
+                return;
+        manager->unserved &= ~mask;
+again:
+        n = HASH_COUNT(manager->comms);
+        for (comm = manager->comms; comm; comm = next) {
+                next = comm->hh.next;
+                comm_aborted(comm, 0);
+                if (HASH_COUNT(manager->comms) != n || comm_device_let_go(comm))
+                        goto again;
+        }
+        HASH_ITER(hh, manager->sessions, session, next_session) {
+                HASH_ITER(hh, session->buffers, buffer, next_buffer) {
+                        if (!buffer_needed(buffer))
+                                buffer_retired(buffer, 0);
+                }
+        }
+}
+
+void comm_device_adopted(struct manager *manager) {
+        struct comm *comm, *next;
+        char reason[64];
+        unsigned int n;
+
+again:
+        n = HASH_COUNT(manager->comms);
+        for (comm = manager->comms; comm; comm = next) {
+                next = comm->hh.next;
+                if (comm->lost_gpu < 0 || comm->code || comm->aborting)
+                        continue;
+                snprintf(reason, sizeof(reason), "GPU %d is served no more", (int)comm->lost_gpu);
+                comm_abort(comm, RMX_E_LOST, -1, reason, 0);
+                if (HASH_COUNT(manager->comms) != n)
+                        goto again;
         }
 }
 

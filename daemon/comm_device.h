@@ -20,6 +20,12 @@ struct comm_leftover {
 int comm_device_place(struct comm *comm, char *text, size_t text_size);
 /* Adoption: the staging of one rank is where the predecessor put it. false: it cannot be. */
 bool comm_device_adopt(struct comm *comm, uint32_t rank);
+/* Ends those with ranks on GPUs that are served no more. */
+void comm_device_adopted(struct manager *manager);
+/* Has it ranks on such GPUs, whose executors may still reach the others' memory? */
+bool comm_device_unserved(const struct comm *comm);
+/* The executors of these have ended, or are waited for no longer. */
+void comm_device_served_no_more(struct manager *manager, uint64_t mask);
 /* May executors be told of it now? All of them have to be there, since each needs the others' pools. */
 bool comm_device_ready(const struct comm *comm);
 /* These executors do not take it yet; they are asked again. */

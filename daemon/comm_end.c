@@ -108,7 +108,8 @@ void comm_aborted(struct comm *comm, uint64_t mask) {
         uint64_t id;
 
         comm->abort_acked |= mask;
-        if (!comm->aborting || (comm->abort_acked & comm_needed(comm)) != comm_needed(comm))
+        if (!comm->aborting || (comm->abort_acked & comm_needed(comm)) != comm_needed(comm) ||
+            comm_device_unserved(comm))
                 return;
         comm->aborting = false;
         comm_fail(comm, comm->abort_code, comm->abort_rank, comm->abort_text);

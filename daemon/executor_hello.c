@@ -14,6 +14,7 @@
 #include "proto/frame.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/parse.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -22,6 +23,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <utlist.h>
+
+static const struct timeval executor_dismissal_time = {.tv_sec = 10};
 
 void executor_link_unwatch(struct executor_link *link) {
         if (link->pidfd_event)
@@ -128,6 +131,31 @@ static const char *executor_link_pool(const Railmux__Executor__Hello *hello, str
         return NULL;
 }
 
+/* Its GPU is served no more: it ends what it was doing and then itself, and others wait for that (comm_end.c). Its
+ * place is with the strangers until then. false: it is none of those. */
+static bool executor_link_dismiss(struct executor_link *stranger, const char *name) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        Railmux__Executor__Drain drain = RAILMUX__EXECUTOR__DRAIN__INIT;
+        struct manager *manager = stranger->manager;
+        uint32_t gpu;
+
+        if (parse_u32(name, &gpu) < 0 || gpu >= MANAGER_LINKS_MAX || !(manager->unserved >> gpu & 1))
+                return false;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DRAIN;
+        message.drain = &drain;
+        for (message.id = 1; message.id <= 2; message.id++) {
+                drain.go = message.id == 2;
+                if (frame_send(stranger->fd, &message.base, NULL, 0) != FRAME_OK)
+                        return false; /* it comes again */
+        }
+        stranger->dismissed = true;
+        stranger->first_gpu = gpu;
+        (void)evtimer_add(stranger->retry_event, &executor_dismissal_time);
+        log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"EXECUTOR", name, NULL},
+                   "executor %s (pid %d) is told to end: GPU %u is served no more", name, (int)stranger->pid, gpu);
+        return true;
+}
+
 /* A stranger has said who it is: the connection goes over to the executor's place, the stranger goes away. */
 void executor_link_hello(struct executor_link *stranger, const Railmux__Executor__Hello *hello) {
         struct manager *manager = stranger->manager;
@@ -143,6 +171,8 @@ void executor_link_hello(struct executor_link *stranger, const Railmux__Executor
         }
         if (version < hello->version_min || version < EXECUTOR_PROTOCOL_MIN)
                 trouble = "no common protocol version";
+        else if (!found && executor_link_dismiss(stranger, hello->name))
+                return;
         else if (!found)
                 trouble = "no executor of that name is expected";
         else if (hello->instance == 0)

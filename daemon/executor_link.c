@@ -20,6 +20,7 @@
 
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
+#include "daemon/comm_device.h"
 #include "daemon/executor_op.h"
 #include "daemon/executor_report.h"
 #include "daemon/executor_sync.h"
@@ -58,7 +59,8 @@ static void executor_link_timer(evutil_socket_t socket_fd, short what, void *dat
         (void)socket_fd;
         (void)what;
         if (link->state == EXECUTOR_HELLO) {
-                log_warning("executor socket: pid %d said no HELLO within 5 s", (int)link->pid);
+                log_warning("executor socket: pid %d %s", (int)link->pid,
+                            link->dismissed ? "does not end" : "said no HELLO within 5 s");
                 executor_link_free(link);
                 return;
         }
@@ -261,6 +263,8 @@ static bool executor_link_message(struct executor_link *link, const Railmux__Exe
         struct buffer *buffer;
         struct comm *comm;
 
+        if (link->dismissed)
+                return true;
         if (link->state == EXECUTOR_HELLO) {
                 if (message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_HELLO) {
                         executor_link_hello(link, message->hello);
@@ -339,6 +343,8 @@ static void executor_link_dispatch(evutil_socket_t socket_fd, short what, void *
                 if (r != FRAME_OK) {
                         const char *reason = r > 0 ? frame_error_text(r) : strerror(-r);
 
+                        if (link->dismissed)
+                                comm_device_served_no_more(link->manager, UINT64_C(1) << link->first_gpu);
                         if (link->state == EXECUTOR_HELLO)
                                 executor_link_free(link);
                         else

@@ -81,6 +81,7 @@ struct executor_link {
         bool fresh;           /* another process than before, which has not said READY yet */
         bool dead;            /* the process of `instance` has ended, and its communicators know */
         bool adopted;         /* known from a predecessor, and not seen since */
+        bool dismissed;       /* a stranger that was told to end, of the GPU first_gpu */
         bool draining;        /* it has said that its end is planned */
         bool told_go;         /* ... and has our leave */
         uint64_t leaving;     /* the last instance that was given leave; 0: and nobody waits for its successor */

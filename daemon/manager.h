@@ -52,6 +52,7 @@ struct manager {
         uint64_t restarts;   /* adoptions since the node's first start */
         uint32_t n_gpus;     /* GPUs served: 0 .. n_gpus - 1 */
         bool on_device;      /* real ones, each with an executor of its own */
+        uint64_t unserved;   /* mask of GPUs that are served no more, as long as a predecessor's executors have them */
         /* Descriptors of memory that lie in bundles (util/bundle.h). They count against the limit of those that this
          * user may have in sockets, which every message with descriptors needs, too. */
         uint32_t n_packed, packed_max;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
+#define FAILED  RAILMUX__SESSION__EVENT__BODY_COMM_FAILED
 
 static bool has_ring(const struct fixture *f, uint64_t session, uint32_t gpu) {
         for (unsigned int i = 0; i < f->executor.n_rings; i++)
@@ -62,8 +63,81 @@ static void test_host(void **unused) {
         fixture_teardown(&f);
 }
 
+static uint32_t failure_of(struct client *client, uint32_t handle) {
+        struct inbox_message *event = client_event(client, FAILED);
+        uint32_t code = event->message->event->comm_failed->code;
+
+        assert_int_equal(event->message->event->comm_failed->handle, handle);
+        client_drop(client, event);
+        return code;
+}
+
+/* GPUs of hardware: who has ranks on one that is no more is told, when nobody reaches their memory any more. */
+static void test_device(void **unused) {
+        uint32_t handles[4], single, pair[2];
+        uint64_t leave, destroy;
+        struct client *clients[4];
+        struct fixture f;
+
+        (void)unused;
+        fixture_setup_planes(&f, 4, true);
+        for (uint32_t i = 0; i < 4; i++) {
+                clients[i] = client_open(&f);
+                client_drop(clients[i], client_answer(clients[i], send_ring_open_device(clients[i], i, "area", 0)));
+                client_drop(clients[i],
+                            client_answer(clients[i], send_buffer_create_device(clients[i], 9, 5000, i, "buffer")));
+        }
+        make_comm(clients, 4, handles);
+        make_comm(clients, 2, pair);
+        {
+                uint8_t id[COMM_ID_BYTES];
+                struct comm_answer answer;
+
+                call_id_create(clients[3], id);
+                answer = take_comm(clients[3], send_comm_create_on(clients[3], id, 1, 0, 3));
+                assert_int_equal(answer.code, 0);
+                single = answer.handle;
+        }
+        plane_write(&f, 2, "busy", ""); /* these do not end at once */
+        plane_write(&f, 3, "busy", "");
+        fixture_kill(&f);
+        f.gpu_option = "hip:2";
+        fixture_start(&f);
+        for (unsigned int i = 0; i < 4; i++)
+                client_drop(clients[i], client_event(clients[i], RESUMED));
+        plane_wait_ready(&f, 2);
+        /* Executors of GPUs that are served no more end. */
+        leave = send_comm_destroy(clients[3], single, 0);
+        destroy = send_buffer_destroy(clients[3], 9);
+        assert_int_equal(take_ack(clients[3], send_ring_open(clients[3], 77), NULL, 0), RMX_E_INVALID);
+        assert_null(client_find(clients[3], leave)); /* it may be in use */
+        assert_null(client_find(clients[3], destroy));
+        plane_write(&f, 3, "busy", NULL);
+        assert_int_equal(plane_end(&f, 3), 0);
+        assert_int_equal(take_ack(clients[3], leave, NULL, 0), 0);
+        assert_int_equal(take_ack(clients[3], destroy, NULL, 0), 0);
+        assert_int_equal(failure_of(clients[3], single), RMX_E_DEVICE_LOST);
+        for (unsigned int i = 0; i < 4; i++)
+                assert_false(client_has_event(clients[i], FAILED)); /* one of theirs has not ended yet */
+        plane_write(&f, 2, "busy", NULL);
+        assert_int_equal(plane_end(&f, 2), 0);
+        for (unsigned int i = 0; i < 4; i++)
+                assert_int_equal(failure_of(clients[i], handles[i]), i == 2 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
+        /* What is on the others goes on, and what is not ends as ever. */
+        for (unsigned int i = 0; i < 4; i++)
+                assert_int_equal(take_ack(clients[i], send_comm_destroy(clients[i], handles[i], 0), NULL, 0), 0);
+        for (unsigned int i = 0; i < 3; i++)
+                assert_int_equal(take_ack(clients[i], send_buffer_destroy(clients[i], 9), NULL, 0), 0);
+        for (unsigned int i = 0; i < 2; i++)
+                assert_int_equal(take_ack(clients[i], send_comm_destroy(clients[i], pair[i], 0), NULL, 0), 0);
+        make_comm(clients, 2, pair);
+        for (unsigned int i = 0; i < 4; i++)
+                client_close(clients[i]);
+        fixture_teardown(&f);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_host)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_host), cmocka_unit_test(test_device)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
