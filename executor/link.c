@@ -25,6 +25,7 @@
 #include "util/log.h"
 
 #define LINK_RETRY_MS    20
+#define LINK_PATIENCE    3 /* refusals in a row until it asks less often, up to 2^8 times */
 #define LINK_SEND_MS     1000
 #define LINK_TRIES       20 /* to send when the kernel has no memory: about a second */
 #define LINK_DRAIN_MS    10
@@ -42,6 +43,7 @@ struct link {
         struct held held;
         bool full; /* of held calls: nothing more is read */
         bool lost_logged;
+        unsigned int refusals; /* in a row: connections that ended without a WELCOME */
         unsigned int drain_ticks, drain_turns;
         bool draining;
         int result; /* why the loop was left */
@@ -62,11 +64,13 @@ static const struct timeval *milliseconds(long ms, struct timeval *tv) {
 
 static void link_connect(struct link *link);
 
-/* Asks for another attempt; at once if there is no memory for a timer. */
+/* Asks for another attempt; at once if there is no memory for a timer. A railmuxd that expects no executor of this name
+ * (it serves other GPUs now) says so in its log each time. */
 static void link_retry_later(struct link *link) {
+        unsigned int more = link->refusals > LINK_PATIENCE ? link->refusals - LINK_PATIENCE : 0;
         struct timeval tv;
 
-        if (event_add(link->retry_timer, milliseconds(LINK_RETRY_MS, &tv)) < 0)
+        if (event_add(link->retry_timer, milliseconds(LINK_RETRY_MS << (more < 8 ? more : 8), &tv)) < 0)
                 event_active(link->retry_timer, EV_TIMEOUT, 0);
 }
 
@@ -87,6 +91,7 @@ static void link_lose(struct link *link, const char *reason) {
         held_clear(&link->held);
         link->full = false;
         link->lost_logged = true;
+        link->refusals++;
         if (link->exit_with_daemon)
                 event_base_loopbreak(link->base);
         else
@@ -167,6 +172,7 @@ static void link_handle(struct link *link, const Railmux__Executor__Message *mes
                 if (link->lost_logged)
                         log_notice("executor %s: connected to railmuxd again", link->name);
                 link->lost_logged = false;
+                link->refusals = 0;
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_QUERY:
                 service->ops->statistics(service->object, message->id, link_send, link);

@@ -192,6 +192,35 @@ static void test_ticks(void **state) {
         rig_deinit(&rig);
 }
 
+static void count_refusal(evutil_socket_t fd, short what, void *data) {
+        struct rig *rig = data;
+        int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+
+        (void)what;
+        assert_true(peer >= 0);
+        close(peer);
+        if (++rig->n_calls == 7)
+                event_base_loopbreak(rig->base);
+}
+
+/* One that is refused each time comes less often, and does not fill the log of whoever refuses it. */
+static void test_refused(void **state) {
+        uint64_t begin_ns = clock_now_ns();
+        struct event *event;
+        struct rig rig;
+
+        (void)state;
+        rig_init(&rig, true);
+        event = event_new(rig.base, rig.listener, EV_READ | EV_PERSIST, count_refusal, &rig);
+        assert_non_null(event);
+        assert_int_equal(event_add(event, NULL), 0);
+        event_base_dispatch(rig.base);
+        assert_int_equal(rig.n_calls, 7);
+        assert_true(clock_now_ns() - begin_ns >= UINT64_C(330000000)); /* 3 times 20, 40, 80 and 160 ms */
+        event_free(event);
+        rig_deinit(&rig);
+}
+
 /* Nobody is there, and nobody keeps the socket. */
 static void test_alone(void **state) {
         struct rig rig;
@@ -274,8 +303,9 @@ static void test_reads_on(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_ticks), cmocka_unit_test(test_alone),
-                                           cmocka_unit_test(test_away), cmocka_unit_test(test_reads_on)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_ticks),
+                                           cmocka_unit_test(test_alone), cmocka_unit_test(test_away),
+                                           cmocka_unit_test(test_reads_on)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
