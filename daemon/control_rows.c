@@ -112,6 +112,9 @@ static void control_notes(struct control_answer *answer, Railmux__Control__Statu
         uint64_t now = clock_now_ns();
         char ranks[RANKS_TEXT_MAX];
 
+        if (manager->no_gpus[0])
+                control_note(answer, status, "GPUs are emulated: %s (gpu.backend: host if that is as it should be)",
+                             manager->no_gpus);
         DL_FOREACH(manager->links, link) {
                 if (link->state != EXECUTOR_READY)
                         control_note(

@@ -11,6 +11,7 @@
 #include "util/memfd.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Sessions of emulated GPUs have nothing that a real one could use, and the other way round. */
@@ -20,8 +21,31 @@ bool manager_state_fits(const struct manager *manager) {
         return strcmp(backend, state_devices(manager->state) ? "host" : "hip") != 0;
 }
 
-/* How many devices there are; 0: GPUs are emulated. A successor goes by what its predecessor found, since that is what
- * sessions know, and looking takes seconds. */
+/* A successor goes by what its predecessor found, since that is what sessions know. Without sessions it looks again, as
+ * the first look may have come before the driver. That takes seconds where no file says what there is, which is not
+ * worth it for GPUs that are served already. */
+static bool manager_looks(const struct manager *manager) {
+        const char *file = getenv("RAILMUX_PROBE");
+
+        if (manager->restarts == 0)
+                return true;
+        return !state_has(manager->state, STATE_SESSION) && (!state_devices(manager->state) || (file && *file));
+}
+
+/* What is said of GPUs that were there, and are not seen any more, is left to their executors. */
+static int manager_keep_devices(struct manager *manager, const char *text) {
+        struct config *config = manager->config;
+
+        config->devices = state_devices(manager->state);
+        if (config->devices && text[0])
+                log_warning("GPUs are not seen any more, and still served: %s", text);
+        if (!config->devices)
+                snprintf(manager->no_gpus, sizeof(manager->no_gpus), "%s",
+                         "the first start found none; one without sessions looks again");
+        return 0;
+}
+
+/* How many devices there are; 0: GPUs are emulated. */
 static int manager_find_devices(struct manager *manager, struct gpu_probe *probe) {
         struct config *config = manager->config;
         char text[GPU_PROBE_TEXT] = "";
@@ -30,13 +54,13 @@ static int manager_find_devices(struct manager *manager, struct gpu_probe *probe
         config->devices = 0;
         if (strcmp(config->backend, "host") == 0)
                 return 0;
-        if (manager->restarts > 0) {
-                config->devices = state_devices(manager->state);
-                return 0;
-        }
+        if (!manager_looks(manager))
+                return manager_keep_devices(manager, "");
         r = gpu_probe_run(probe, text);
         if (r < 0)
                 return r;
+        if (r && state_devices(manager->state))
+                return manager_keep_devices(manager, text);
         if (r && strcmp(config->backend, "hip") == 0) {
                 log_error("no GPU can be served: %s", text);
                 return -ENODEV;
@@ -45,8 +69,10 @@ static int manager_find_devices(struct manager *manager, struct gpu_probe *probe
                 log_notice("no GPU runtime: %s; emulating GPUs", text);
         else if (r)
                 log_warning("the GPUs of this node cannot be served: %s; emulating GPUs", text);
-        if (r)
+        if (r) {
+                memcpy(manager->no_gpus, text, sizeof(manager->no_gpus));
                 return 0;
+        }
         config->devices = probe->n_gpus;
         state_set_devices(manager->state, config->devices);
         log_notice("%s: %u GPUs, the first is %s (%s)", probe->runtime, probe->n_gpus, probe->gpu[0].name,

@@ -364,3 +364,12 @@ int state_next(struct state *state, uint32_t *cursor, uint32_t *ret_slot) {
 uint32_t state_count(const struct state *state) {
         return state->n_used;
 }
+
+bool state_has(struct state *state, enum state_kind kind) {
+        uint32_t cursor = 0, slot;
+
+        while (!state_next(state, &cursor, &slot))
+                if (state_at(state, slot)->kind == kind)
+                        return true;
+        return false;
+}

@@ -190,3 +190,4 @@ struct state_record *state_at(struct state *state, uint32_t slot);
 /* The next valid record at or after *cursor, which moves past it. 0 or STATE_E_END. */
 int state_next(struct state *state, uint32_t *cursor, uint32_t *ret_slot);
 uint32_t state_count(const struct state *state);
+bool state_has(struct state *state, enum state_kind kind); /* a valid record of it */

@@ -2,6 +2,7 @@
 /* SIGKILL of railmuxd and its successor; the test plays the service manager. */
 #include "tests/cmocka_all.h"
 #include "tests/daemon/fixture.h"
+#include "tests/daemon/fixture_parts.h"
 
 #include "daemon/state.h"
 #include "railmux/railmux.h"
@@ -37,6 +38,38 @@ static ino_t inode(int fd) {
 
         assert_int_equal(fstat(fd, &st), 0);
         return st.st_ino;
+}
+
+static void write_gpus(const struct fixture *f, const char *text) {
+        char path[128];
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/gpus", f->directory);
+        file = fopen(path, "we");
+        assert_non_null(file);
+        fputs(text, file);
+        assert_int_equal(fclose(file), 0);
+}
+
+/* Sessions of emulated GPUs have nothing of others, so nobody looks for those while there are any. */
+static void test_sessions_keep_their_gpus(void **unused) {
+        struct client *client;
+        struct fixture f;
+
+        (void)unused;
+        fixture_prepare(&f, NULL, true);
+        f.gpu_option = "auto";
+        write_gpus(&f, "0\n");
+        fixture_start(&f);
+        executor_connect(&f, true);
+        fixture_wait(&f, f.executor.welcome);
+        assert_true(fixture_ctl_says(&f, "status", NULL, "GPUs are emulated: there is no GPU"));
+        client = client_open(&f);
+        write_gpus(&f, "2\n");
+        succeed(&f, false);
+        expect_resumed(client);
+        assert_true(fixture_ctl_says(&f, "status", NULL, "GPUs are emulated: the first start found none"));
+        fixture_teardown(&f);
 }
 
 /* Everything that was answered is there again, with the executor alive or dead as well. */
@@ -541,6 +574,7 @@ static void test_orderly_stop_keeps_the_store(void **unused) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_successor_has_everything),
+                cmocka_unit_test(test_sessions_keep_their_gpus),
                 cmocka_unit_test(test_calls_under_way),
                 cmocka_unit_test(test_buffer_in_use),
                 cmocka_unit_test(test_client_death_between),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How railmuxd finds GPUs, and what it starts for them. */
 #include "tests/cmocka_all.h"
+#include "tests/output.h"
 
 #include "util/clock.h"
 #include <dirent.h>
@@ -67,6 +68,7 @@ static int teardown(void **state) {
         struct dirent *entry;
         DIR *dir;
 
+        unsetenv("RAILMUX_PROBE");
         stop(s);
         dir = opendir(s->directory);
         assert_non_null(dir);
@@ -267,6 +269,82 @@ static void test_none(void **state) {
         assert_non_null(strstr(s->text, "serving 1 GPUs of the hip backend"));
 }
 
+/* SIGKILL to the railmuxd that this keeper runs. */
+static void kill_daemon(const struct start *s) {
+        char path[64], name[32] = "";
+        FILE *children;
+        int pid, n = 0;
+
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)s->pid, (int)s->pid);
+        children = fopen(path, "re");
+        assert_non_null(children);
+        while (n == 0 && fscanf(children, "%d", &pid) == 1) {
+                FILE *comm;
+
+                snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+                comm = fopen(path, "re");
+                if (comm && fgets(name, sizeof(name), comm) && strcmp(name, "railmuxd\n") == 0)
+                        n = pid;
+                if (comm)
+                        fclose(comm);
+        }
+        fclose(children);
+        assert_true(n > 0);
+        assert_int_equal(kill(n, SIGKILL), 0);
+}
+
+static bool status_says(const struct start *s, const char *what) {
+        char control[96], text[4096];
+
+        snprintf(control, sizeof(control), "%s/k.sock", s->directory);
+        assert_int_equal(OUTPUT_OF(text, RAILMUXCTL, "--control", control, "status"), 0);
+        return strstr(text, what) != NULL;
+}
+
+/* The driver was late: a successor looks again, but not for GPUs that are served. */
+static void test_late(void **state) {
+        struct start *s = *state;
+
+        write_file(s, "gpus", "0\n");
+        start(s, "auto", RAILMUX_EXECUTOR, true);
+        wait_for(s, "is ready", 1);
+        assert_true(status_says(s, "GPUs are emulated: there is no GPU"));
+        write_file(s, "gpus", "2\n");
+        kill_daemon(s);
+        wait_for(s, "serving 2 GPUs of the hip backend", 1);
+        wait_for(s, "is ready", 3);
+        assert_false(status_says(s, "GPUs are emulated"));
+        write_file(s, "gpus", "1\n");
+        kill_daemon(s);
+        wait_for(s, "serving 2 GPUs of the hip backend", 2);
+}
+
+/* With a file it looks at this each time, and believes no file that says there is nothing any more. */
+static void test_file(void **state) {
+        struct start *s = *state;
+        char path[128];
+
+        snprintf(path, sizeof(path), "%s/gpus.json", s->directory);
+        setenv("RAILMUX_PROBE", path, 1);
+        start(s, "auto", RAILMUX_EXECUTOR, true);
+        wait_for(s, "is ready", 1);
+        assert_true(status_says(s, "GPUs are emulated: /"));
+        write_file(s, "gpus", "2\n");
+        write_file(s, "gpus.json",
+                   "{\"version\":1,\"runtime\":\"R\",\"gpus\":[{\"index\":0,\"name\":\"A\",\"pci\":\"0\"}]}");
+        kill_daemon(s);
+        wait_for(s, "serving 1 GPUs of the hip backend", 1);
+        write_file(s, "gpus.json",
+                   "{\"version\":1,\"runtime\":\"R\",\"gpus\":[{\"index\":0,\"name\":\"A\",\"pci\":\"0\"},"
+                   "{\"index\":1,\"name\":\"A\",\"pci\":\"1\"}]}");
+        kill_daemon(s);
+        wait_for(s, "serving 2 GPUs of the hip backend", 1);
+        write_file(s, "gpus.json", "{\"version\":1,\"problem\":\"no driver\",\"gpus\":[]}");
+        kill_daemon(s);
+        wait_for(s, "serving 2 GPUs of the hip backend", 2);
+        assert_non_null(strstr(s->text, "GPUs are not seen any more, and still served: no driver"));
+}
+
 /* Programs that do not do what they should. */
 static void test_bad_probes(void **state) {
         static const struct {
@@ -302,6 +380,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_misused, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_problem, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_none, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_late, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_file, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_probes, setup, teardown),
         };
 

@@ -53,6 +53,8 @@ static int setup(void **state) {
         f->config.control_socket = strdup(f->path);
         free(f->config.client_socket);
         assert_true(asprintf(&f->config.client_socket, "%s/client.sock", f->dir) > 0);
+        free(f->config.backend);
+        f->config.backend = strdup("host");
         f->config.gpus = 3;
         f->config.log_level = LOG_LEVEL_ERROR;
         f->options.config_path = f->config_path;
