@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/control_rows.h"
 
-#include "daemon/cluster.h"
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
 #include "daemon/control_answer.h"
+#include "daemon/control_notes.h"
 #include "daemon/control_rails.h"
 #include "daemon/exchange_report.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_report.h"
 #include "daemon/manager.h"
-#include "daemon/notify.h"
 #include "daemon/reach.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
@@ -23,144 +22,13 @@
 #include "ring/ring.h"
 #include "util/clock.h"
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <utlist.h>
 
-#define CONTROL_NOTES_MAX      64u
-#define CONTROL_CLOSES_MANY    16u
-#define RANKS_TEXT_MAX         160u
 #define CONTROL_WAITING_MIN_NS UINT64_C(1000000)
-
-static double control_seconds(uint64_t ns) {
-        return (double)ns / 1e9;
-}
-
-/* "rank 3", "ranks 3, 5 and 12 more". */
-static const char *control_ranks(uint64_t ranks, char out[RANKS_TEXT_MAX]) {
-        unsigned int n = (unsigned int)__builtin_popcountll(ranks), shown = 0;
-        size_t position;
-
-        position = (size_t)snprintf(out, RANKS_TEXT_MAX, n == 1 ? "rank " : "ranks ");
-        for (unsigned int rank = 0; rank < COMM_RANKS_MAX; rank++) {
-                if (!(ranks >> rank & 1))
-                        continue;
-                if (shown == 16) {
-                        snprintf(out + position, RANKS_TEXT_MAX - position, " and %u more", n - shown);
-                        break;
-                }
-                position +=
-                        (size_t)snprintf(out + position, RANKS_TEXT_MAX - position, "%s%u", shown ? ", " : "", rank);
-                shown++;
-        }
-        return out;
-}
-
-static void control_note(struct control_answer *answer, Railmux__Control__Status *status, const char *format, ...)
-        __attribute__((format(printf, 3, 4)));
-static void control_note(struct control_answer *answer, Railmux__Control__Status *status, const char *format, ...) {
-        char text[512];
-        va_list args;
-
-        if (!status->notes)
-                status->notes = control_answer_array(answer, CONTROL_NOTES_MAX);
-        if (!status->notes || status->n_notes == CONTROL_NOTES_MAX)
-                return;
-        va_start(args, format);
-        vsnprintf(text, sizeof(text), format, args);
-        va_end(args);
-        status->notes[status->n_notes++] = control_answer_text(answer, "%s", text);
-}
-
-static void control_notes_pairs(struct control_answer *answer, Railmux__Control__Status *status,
-                                const struct comm *comm, uint64_t now) {
-        char text[COMM_PAIR_TEXT];
-
-        for (uint32_t i = 0; i < comm->statistics.n_pair_waits && !comm->code; i++) {
-                const struct comm_pair_wait *wait = &comm->statistics.pair_waits[i];
-
-                if (!wait->stalled)
-                        continue;
-                executor_report_pair_text(comm, wait, text);
-                control_note(answer, status, "communicator %" PRIu64 "%s%s%s: %s for %.1f s", comm->number,
-                             comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "", text,
-                             control_seconds(now - wait->since_ns));
-        }
-}
-
-static void control_notes_exchange(struct control_answer *answer, Railmux__Control__Status *status,
-                                   const struct comm *comm, uint64_t now) {
-        char text[EXCHANGE_WAIT_TEXT], ranks[RANKS_TEXT_MAX];
-        struct exchange_wait wait;
-
-        if (!comm->exchange_stall.stalled || !exchange_waits(comm, &wait))
-                return;
-        exchange_wait_text(&wait, text);
-        control_note(answer, status, "communicator %" PRIu64 "%s%s%s: %s has waited for %s%s for %.1f s", comm->number,
-                     comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "", text,
-                     control_ranks(wait.missing, ranks), wait.left ? ", which left the communicator," : "",
-                     control_seconds(now - wait.since_ns));
-}
-
-static void control_notes(struct control_answer *answer, Railmux__Control__Status *status, struct manager *manager) {
-        const struct executor_link *link;
-        const struct comm *comm, *next;
-        const struct tenant *tenant;
-        uint64_t now = clock_now_ns();
-        char ranks[RANKS_TEXT_MAX];
-
-        if (manager->no_gpus[0])
-                control_note(answer, status, "GPUs are emulated: %s (gpu.backend: host if that is as it should be)",
-                             manager->no_gpus);
-        DL_FOREACH(manager->links, link) {
-                if (link->state != EXECUTOR_READY)
-                        control_note(
-                                answer, status, "executor %s has been %s for %.1f s", link->name,
-                                executor_link_state_name(link),
-                                control_seconds(now - (link->state == EXECUTOR_GONE && link->gone_ns ? link->gone_ns
-                                                       : link->connected_ns ? link->connected_ns
-                                                                            : manager->started_ns)));
-        }
-        HASH_ITER(hh, manager->comms, comm, next) {
-                control_notes_pairs(answer, status, comm, now);
-                control_notes_exchange(answer, status, comm, now);
-                if (comm->stall.at_ns)
-                        control_note(answer, status,
-                                     "communicator %" PRIu64 "%s%s%s: %s %u has waited for %s for %.1f s", comm->number,
-                                     comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "",
-                                     plan_operation_name(comm->stall.operation), comm->stall.sequence,
-                                     comm->stall.missing_ranks ? control_ranks(comm->stall.missing_ranks, ranks)
-                                     : comm_spans(comm)        ? "ranks of other nodes"
-                                                               : "its executor",
-                                     control_seconds(now - comm->stall.at_ns + comm->stall.waiting_ns));
-                if (comm->code && comm->reason[0])
-                        control_note(answer, status, "communicator %" PRIu64 "%s%s%s failed: %s", comm->number,
-                                     comm->name[0] ? " (" : "", comm->name, comm->name[0] ? ")" : "", comm->reason);
-        }
-        DL_FOREACH(manager->tenants, tenant) {
-                if (tenant_closing(tenant) > CONTROL_CLOSES_MANY)
-                        control_note(answer, status,
-                                     "tenant %s has sent %" PRIu64 " descriptors that take long to close", tenant->name,
-                                     tenant_closing(tenant));
-                for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
-                        if (tenant->account.refused[kind])
-                                control_note(answer, status,
-                                             "tenant %s was refused %s %" PRIu64 " times (limit %" PRIu64 ")",
-                                             tenant->name, charge_kind_name(kind), tenant->account.refused[kind],
-                                             tenant->account.limit[kind]);
-        }
-        if (manager->cluster && peers_deaf(manager->cluster->peers))
-                control_note(answer, status, "no other node can connect: %s", peers_deaf(manager->cluster->peers));
-        if (!notify_present())
-                control_note(answer, status,
-                             "no service manager keeps descriptors: when railmuxd ends, all sessions end");
-        else if (manager->barrier_failed)
-                control_note(answer, status,
-                             "the service manager is slow to keep descriptors: a restart may lose sessions");
-}
 
 static Railmux__Control__Executor *control_executor(struct control_answer *answer, const struct executor_link *link) {
         Railmux__Control__Executor *row = control_answer_message(answer, &railmux__control__executor__descriptor);
@@ -213,7 +81,7 @@ void control_rows_status(struct control_answer *answer, struct manager *manager)
                 else if (row)
                         railmux__control__executor__free_unpacked(row, NULL);
         }
-        control_notes(answer, status, manager);
+        control_notes_add(answer, status, manager);
 }
 
 void control_rows_tenants(struct control_answer *answer, struct manager *manager) {
@@ -298,7 +166,7 @@ static char *control_waiting_rung(struct control_answer *answer, const struct co
         const struct comm_statistics *statistics = &comm->statistics;
         uint32_t sequence = statistics->final_sequence + 1;
         const char *operation = plan_operation_name(statistics->waiting_operation);
-        char ranks[RANKS_TEXT_MAX];
+        char ranks[CONTROL_RANKS_TEXT];
         uint64_t missing = 0, waited_ns = statistics->waiting_ns + (now - statistics->at_ns);
         const struct comm_pair_wait *pair = control_pair(comm, now);
 
@@ -322,7 +190,7 @@ static char *control_waiting_rung(struct control_answer *answer, const struct co
 static char *control_waiting(struct control_answer *answer, const struct comm *comm, uint64_t now) {
         const struct comm_statistics *statistics = &comm->statistics;
         const struct comm_pair_wait *pair = control_pair(comm, now);
-        char text[EXCHANGE_WAIT_TEXT], ranks[RANKS_TEXT_MAX];
+        char text[EXCHANGE_WAIT_TEXT], ranks[CONTROL_RANKS_TEXT];
         struct exchange_wait wait;
 
         if (!exchange_waits(comm, &wait) || now - wait.since_ns < CONTROL_WAITING_MIN_NS ||

@@ -73,14 +73,20 @@ int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind
                   size_t text_size) {
         int r = charge_take(charge, &tenant->account, kind, amount);
 
+        struct tenant_refusal *last = &tenant->refusals[kind];
+
         if (!r)
                 return 0;
-        if (r == CHARGE_E_WHOLE)
+        *last = (struct tenant_refusal){.at_ns = clock_now_ns(),
+                                        .limit = r == CHARGE_E_WHOLE ? tenant->account.whole->limit[kind]
+                                                                     : tenant->account.limit[kind],
+                                        .whole = r == CHARGE_E_WHOLE};
+        if (last->whole)
                 snprintf(text, text_size, "tenant %s: all tenants together hold the %" PRIu64 " %s that there are",
-                         tenant->name, tenant->account.whole->limit[kind], charge_kind_name(kind));
+                         tenant->name, last->limit, charge_kind_name(kind));
         else
                 snprintf(text, text_size, "tenant %s: %s limit %" PRIu64 " reached", tenant->name,
-                         charge_kind_name(kind), tenant->account.limit[kind]);
+                         charge_kind_name(kind), last->limit);
         if (tenant->account.refused[kind] == 1)
                 log_fields(LOG_LEVEL_WARNING, (const char *const[]){"TENANT", tenant->name, NULL},
                            "%s; %" PRIu64 " more asked for (further refusals are counted, not logged)", text, amount);

@@ -26,6 +26,18 @@ struct tenant_identity {
         pid_t pid;
 };
 
+struct tenant_refusal {
+        uint64_t at_ns; /* of the last one, 0: none so far */
+        uint64_t limit; /* that refused */
+        bool whole;     /* of all tenants together */
+};
+
+/* Of control_notes.c, while it makes notes. */
+struct tenant_notes {
+        unsigned int n, more;
+        size_t bytes;
+};
+
 struct tenant {
         struct tenant *next, *prev;
 
@@ -38,6 +50,8 @@ struct tenant {
         struct charge_account closing; /* descriptors that closer.c has for it; without a limit, see tenant_closing() */
         uint64_t ids_ns;               /* of tenant_takes_id, see allowance.h */
         uint64_t look_at;              /* session_life_look(): not before the look of that number */
+        struct tenant_refusal refusals[CHARGE_KIND_COUNT];
+        struct tenant_notes notes;
 };
 
 int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struct tenant **ret_tenant);

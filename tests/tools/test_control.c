@@ -27,6 +27,7 @@
 #include "topology/xml.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include <utlist.h>
 
 typedef Railmux__Control__Reply Reply;
 typedef Railmux__Control__Request Request;
@@ -243,8 +244,81 @@ static void test_comms(void **state) {
 
         reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
         assert_int_equal(reply->status->n_notes, 3);
-        if (!strstr(reply->status->notes[1], "communicator 5: all_reduce 17 has waited for ranks 1, 3 for 1.2"))
-                fail_msg("note: %s", reply->status->notes[1]);
+        if (!strstr(reply->status->notes[2], "communicator 5: all_reduce 17 has waited for ranks 1, 3 for 1.2"))
+                fail_msg("note: %s", reply->status->notes[2]);
+        forget(reply);
+}
+
+static unsigned int count_notes(const Reply *reply, const char *text) {
+        unsigned int n = 0;
+
+        for (size_t i = 0; i < reply->status->n_notes; i++)
+                n += strstr(reply->status->notes[i], text) != NULL;
+        return n;
+}
+
+/* However many notes there are of one tenant, those of the daemon and of others are there, and all fit a frame. */
+static void test_notes_of_tenants(void **state) {
+        struct tenant *others[64], *tenant;
+        struct fixture *f = *state;
+        Reply *reply;
+
+        for (unsigned int i = 0; i < 64; i++) {
+                char name[TENANT_NAME_MAX];
+
+                memset(name, 'x', sizeof(name));
+                snprintf(name, sizeof(name), "%u", i);
+                if (i) /* of full length */
+                        name[strlen(name)] = '-', name[sizeof(name) - 1] = '\0';
+                assert_int_equal(tenant_new(name, f->config.limit, &others[i]), 0);
+                DL_APPEND(f->manager->tenants, others[i]);
+        }
+        for (uint64_t number = 1; number <= 200; number++) {
+                struct comm *comm = add_comm(f, number, 2);
+
+                comm->code = RMX_E_PEER_LOST;
+                memset(comm->reason, 'r', sizeof(comm->reason) - 1);
+                comm->tenant = number <= 100 ? f->tenant : others[number % 64];
+        }
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
+        assert_int_equal(reply->code, 0);
+        assert_int_equal(count_notes(reply, "executor host has been gone"), 1);
+        assert_int_equal(count_notes(reply, "no service manager"), 1);
+        assert_int_equal(count_notes(reply, "tenant default: and "), 1);
+        assert_int_equal(count_notes(reply, "tenant 0: and "), 1);
+        for (unsigned int i = 0; i < 64; i++) {
+                char text[64];
+
+                snprintf(text, sizeof(text), "communicator %u failed: r", 101 + i);
+                assert_int_equal(count_notes(reply, text), 1);
+        }
+        forget(reply);
+        for (unsigned int i = 0; i < 64; i++) {
+                tenant = others[i];
+                DL_DELETE(f->manager->tenants, tenant);
+                tenant_free(tenant);
+        }
+}
+
+/* A refusal is named with the limit that refused, for some minutes. */
+static void test_notes_of_refusals(void **state) {
+        struct charge charge = CHARGE_INIT, other = CHARGE_INIT;
+        struct fixture *f = *state;
+        char text[256];
+        Reply *reply;
+
+        f->tenant->account.limit[CHARGE_COMMS] = 3;
+        f->manager->whole.limit[CHARGE_FDS] = 5;
+        assert_int_equal(tenant_charge(f->tenant, &charge, CHARGE_COMMS, 4, text, sizeof(text)), TENANT_E_LIMIT);
+        assert_int_equal(tenant_charge(f->tenant, &other, CHARGE_FDS, 6, text, sizeof(text)), TENANT_E_LIMIT);
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
+        assert_int_equal(count_notes(reply, "was refused"), 2);
+        assert_int_equal(count_notes(reply, "tenant default was refused comms 0 s ago, 1 times so far (limit 3)"), 1);
+        assert_int_equal(count_notes(reply, "fds 0 s ago, 1 times so far (limit 5 of all tenants together)"), 1);
+        forget(reply);
+        f->tenant->refusals[CHARGE_COMMS].at_ns -= UINT64_C(601) * 1000000000u;
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
+        assert_int_equal(count_notes(reply, "was refused"), 1);
         forget(reply);
 }
 
@@ -548,6 +622,8 @@ static void test_peers(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_status, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_notes_of_tenants, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_notes_of_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_comms, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_others, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_peers, setup, teardown),
