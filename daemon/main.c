@@ -86,6 +86,11 @@ int main(int argc, char **argv) {
         r = main_setup(&options, &config);
         if (r < 0)
                 goto exit;
+        if (options.check) {
+                printf("railmuxd: nothing is wrong with the command line and %s\n",
+                       config.file ? config.file : "the defaults, there is no file");
+                goto exit;
+        }
         if (options.keep) {
                 config_deinit(&config);
                 return keeper_run(argc, argv);

@@ -31,6 +31,7 @@ const char options_help[] =
         "  --peer-plain       let them come without TLS also beyond loopback\n"
         "  --workers N        worker threads of the host executor (0: one per CPU, at most 16)\n"
         "  --keep             run under an own keeper that restarts what dies\n"
+        "  --check            read configuration and command line, say what is wrong with them, and end\n"
         "  --log-level LEVEL  error, warning, notice, info or debug\n"
         "  --version          print the version\n"
         "  --help             print this\n";
@@ -63,6 +64,7 @@ enum {
         OPT_RAIL,
         OPT_WORKERS,
         OPT_KEEP,
+        OPT_CHECK,
         OPT_LEVEL,
         OPT_VERSION,
         OPT_HELP
@@ -77,6 +79,7 @@ static const struct option options_table[] = {
         {"rail", required_argument, NULL, OPT_RAIL},
         {"workers", required_argument, NULL, OPT_WORKERS},
         {"keep", no_argument, NULL, OPT_KEEP},
+        {"check", no_argument, NULL, OPT_CHECK},
         {"log-level", required_argument, NULL, OPT_LEVEL},
         {"version", no_argument, NULL, OPT_VERSION},
         {"help", no_argument, NULL, OPT_HELP},
@@ -122,6 +125,9 @@ int options_parse(struct options *options, int argc, char **argv, char error[CON
                         break;
                 case OPT_KEEP:
                         parsed.keep = true;
+                        break;
+                case OPT_CHECK:
+                        parsed.check = true;
                         break;
                 case OPT_LEVEL:
                         parsed.level = log_level_parse(optarg);

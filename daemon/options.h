@@ -10,7 +10,7 @@
 struct options {
         const char *config_path, *gpu, *socket, *control, *listen;
         char rails[OPTIONS_RAILS_MAX]; /* of --rail, blanks between */
-        bool keep, has_workers, has_level, peer_plain, version, help;
+        bool keep, check, has_workers, has_level, peer_plain, version, help;
         uint32_t workers;
         int level;
 };
