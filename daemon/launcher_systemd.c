@@ -127,8 +127,8 @@ static int systemd_answered(sd_bus_message *message, void *data, sd_bus_error *r
         return 1;
 }
 
-/* "--name host --gpus 8 ..." as the value of one variable. The unit splits it at blanks, so a word must have none, nor
- * anything else that has a meaning in such a file. */
+/* "--name host --gpus 8 ..." as the value of one name. It is split at blanks, so a word must have none, nor anything
+ * else that has a meaning in a file of variables, which is how units of earlier versions read it. */
 static int systemd_write_arguments(struct launcher *launcher, const char *name) {
         const char *runtime = getenv("RUNTIME_DIRECTORY");
         char path[256], temporary[272], text[1024];

@@ -11,6 +11,7 @@
 
 #include <event2/event.h>
 
+#include "executor/argument_file.h"
 #include "executor/executor.h"
 #include "executor/host_service.h"
 #include "executor/link.h"
@@ -33,8 +34,11 @@ struct arguments {
         uint32_t n_gpus;
         uint32_t n_workers;
         uint32_t stall_ms;
+        uint32_t staging_mib;
         bool exit_with_daemon;
         bool probe;
+        bool has_device;
+        const char *file;    /* more arguments */
         const char *backend; /* plug-in */
         uint32_t gpu;        /* what the name says */
         struct plane_options plane;
@@ -57,6 +61,7 @@ static const char usage[] =
         "  --blocks N          resident blocks, 0: as the policy says (default 0)\n"
         "  --staging-mib N     MiB of the GPU's memory for staging, 0: 256, or less if little is free (default 0)\n"
         "  --probe             print the GPUs that could be served as JSON; exit status 0, 3: none, 4: a problem\n"
+        "  --arguments FILE    more of these, which win: a line NAME=ARGUMENTS, blanks between; may not exist\n"
         "  --workers N         worker threads, 0: one per CPU, at most 16 (default 0)\n"
         "  --stall-ms N        report a request that waits this long (default 500)\n"
         "  --exit-with-daemon  end when railmuxd ends\n"
@@ -77,7 +82,7 @@ static int parse_policy(const char *text, uint32_t *ret_policy) {
 }
 
 /* What the name means, and what follows from it. */
-static int parse_name(struct arguments *arguments, bool has_device) {
+static int parse_name(struct arguments *arguments) {
         if (strcmp(arguments->name, "host") == 0) {
                 arguments->backend = NULL;
                 return 0;
@@ -89,13 +94,13 @@ static int parse_name(struct arguments *arguments, bool has_device) {
         }
         if (!arguments->backend)
                 arguments->backend = "hip";
-        if (!has_device)
+        if (!arguments->has_device)
                 arguments->plane.device = arguments->gpu;
         return 0;
 }
 
-/* 0: go on; 1: done, exit status 0; negative: bad usage. */
-static int parse_argv(int argc, char **argv, struct arguments *arguments) {
+/* 0: go on; 1: done, exit status 0; negative: bad usage. `given`: by a file and not by who started us. */
+static int parse_options(int argc, char **argv, bool given, struct arguments *arguments) {
         enum {
                 OPT_NAME = 1,
                 OPT_SOCKET,
@@ -110,6 +115,7 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                 OPT_BLOCKS,
                 OPT_STAGING,
                 OPT_PROBE,
+                OPT_ARGUMENTS,
                 OPT_VERSION,
                 OPT_HELP
         };
@@ -127,14 +133,14 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                 {"blocks", required_argument, NULL, OPT_BLOCKS},
                 {"staging-mib", required_argument, NULL, OPT_STAGING},
                 {"probe", no_argument, NULL, OPT_PROBE},
+                {"arguments", required_argument, NULL, OPT_ARGUMENTS},
                 {"version", no_argument, NULL, OPT_VERSION},
                 {"help", no_argument, NULL, OPT_HELP},
                 {0},
         };
-        bool has_device = false;
-        uint32_t staging_mib = 0;
         int c, level;
 
+        optind = 0; /* begin anew */
         while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
                 uint32_t *number = NULL, min = 0, max = 0;
 
@@ -169,11 +175,16 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                         log_set_level(level);
                         break;
                 case OPT_BACKEND:
+                        if (given && strchr(optarg, '/')) {
+                                fprintf(stderr, "railmux-executor: --backend '%s': a file may not say a path\n",
+                                        optarg);
+                                return -EINVAL;
+                        }
                         arguments->backend = optarg;
                         break;
                 case OPT_DEVICE:
                         number = &arguments->plane.device, min = 0, max = PLANE_GPUS_MAX - 1;
-                        has_device = true;
+                        arguments->has_device = true;
                         break;
                 case OPT_POLICY:
                         if (parse_policy(optarg, &arguments->plane.policy) < 0)
@@ -183,10 +194,13 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                         number = &arguments->plane.blocks, min = 0, max = 1024;
                         break;
                 case OPT_STAGING:
-                        number = &staging_mib, min = 0, max = 65536;
+                        number = &arguments->staging_mib, min = 0, max = 65536;
                         break;
                 case OPT_PROBE:
                         arguments->probe = true;
+                        break;
+                case OPT_ARGUMENTS:
+                        arguments->file = given ? arguments->file : optarg;
                         break;
                 case OPT_VERSION:
                         printf("railmux-executor %d.%d.%d\n", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
@@ -203,14 +217,37 @@ static int parse_argv(int argc, char **argv, struct arguments *arguments) {
                         return -EINVAL;
                 }
         }
-        arguments->plane.pool_bytes = (uint64_t)staging_mib << 20;
-        if (arguments->probe && optind == argc)
-                return 0;
-        if (!arguments->name || !arguments->socket || optind < argc) {
+        if (optind < argc)
+                fputs(usage, stderr);
+        return optind < argc ? -EINVAL : 0;
+}
+
+static int parse_file(struct arguments *arguments) {
+        static struct argument_file file; /* for as long as the arguments */
+        int r;
+
+        r = argument_file_read(&file, arguments->file);
+        if (r < 0) {
+                fprintf(stderr, "railmux-executor: --arguments '%s': %s\n", arguments->file, strerror(-r));
+                return r;
+        }
+        return parse_options(file.argc, file.argv, true, arguments);
+}
+
+static int parse_argv(int argc, char **argv, struct arguments *arguments) {
+        int r;
+
+        r = parse_options(argc, argv, false, arguments);
+        if (!r && arguments->file)
+                r = parse_file(arguments);
+        if (r || arguments->probe)
+                return r;
+        arguments->plane.pool_bytes = (uint64_t)arguments->staging_mib << 20;
+        if (!arguments->name || !arguments->socket) {
                 fputs(usage, stderr);
                 return -EINVAL;
         }
-        if (parse_name(arguments, has_device) < 0)
+        if (parse_name(arguments) < 0)
                 return -EINVAL;
         if (!arguments->n_workers) {
                 const uint32_t n = processors_usable();
