@@ -21,6 +21,8 @@
 
 /* Executors listen beside the client socket, under its name and this ending; both must fit a socket address. */
 #define CONFIG_SOCKET_MAX (108u - sizeof(".exec"))
+/* What has a meaning in the file that tells units their arguments (launcher_systemd.c), where it has to be one word. */
+#define CONFIG_SOCKET_SPECIAL " \t\n\"'\\$%#"
 
 static void *config_key_target(const struct config_key *key, struct config *config) {
         return (char *)config + key->offset;
@@ -112,6 +114,10 @@ static int config_key_socket(const struct config_key *key, struct config *config
         }
         if (strlen(value) > CONFIG_SOCKET_MAX) {
                 snprintf(why, CONFIG_WHY_MAX, "the path has %zu bytes", strlen(value));
+                return -EINVAL;
+        }
+        if (strpbrk(value, CONFIG_SOCKET_SPECIAL)) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.120s' cannot be told to a unit", value);
                 return -EINVAL;
         }
         return config_key_string(key, config, value);
@@ -311,7 +317,7 @@ static int config_key_yes(const struct config_key *key, struct config *config, c
 
 _Static_assert(RING_DEPTH_MIN == 4 && RING_DEPTH_MAX == 4096, "the text below names them");
 
-#define SOCKET_ALLOWED "an absolute path of at most 102 bytes"
+#define SOCKET_ALLOWED "an absolute path of at most 102 bytes, without blanks, quotes and \\$%#"
 _Static_assert(CONFIG_SOCKET_MAX == 102, "the text above names it");
 #define CREDENTIAL_ALLOWED "an absolute path, the name of a credential, or nothing"
 #define MODE_ALLOWED       "an octal number between 0600 and 0666, like \"0660\""

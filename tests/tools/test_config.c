@@ -312,7 +312,14 @@ static void test_refusals(void **state) {
                 {"session:\n  ring_depth: 8192\n",
                  "2:15: session.ring_depth: 8192 is out of range; allowed: a power of two in 4 .. 4096"},
                 {"client:\n  socket: c.sock\n",
-                 "2:11: client.socket: 'c.sock' is no absolute path; allowed: an absolute path of at most 102 bytes"},
+                 "2:11: client.socket: 'c.sock' is no absolute path; allowed: an absolute path of at most 102 bytes, "
+                 "without blanks, quotes and \\$%#"},
+                {"client:\n  socket: '/tmp/a b'\n", "2:11: client.socket: '/tmp/a b' cannot be told to a unit; "
+                                                    "allowed: an absolute path of at most 102 bytes, "
+                                                    "without blanks, quotes and \\$%#"},
+                {"control:\n  socket: /tmp/$x\n", "2:11: control.socket: '/tmp/$x' cannot be told to a unit; allowed: "
+                                                  "an absolute path of at most 102 bytes, "
+                                                  "without blanks, quotes and \\$%#"},
                 {"client:\n  mode: 0777\n",
                  "2:9: client.mode: '0777' is no mode of a socket; allowed: an octal number between "
                  "0600 and 0666, like \"0660\""},
