@@ -247,6 +247,32 @@ static void test_usage(void **state) {
         assert_true(strncmp(f->out, "railmuxctl ", 11) == 0);
 }
 
+/* Failures are documents as well, whatever is wrong, and whatever bytes it is named by. */
+static void test_usage_documents(void **state) {
+        static const char *const wrong[][4] = {
+                {"--json", NULL},
+                {"frob", "--json", NULL},
+                {"--frob", "--json", "status", NULL},
+                {"--json", "topology", "--dot", NULL},
+                {"--json", "log-level", NULL},
+                {"--json", "\xff\xfe", NULL},
+        };
+        struct fixture *f = *state;
+        json_t *document;
+
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                assert_int_equal(run(f, wrong[i], NULL, 0), 2);
+                json_decref(checked_document(f, "error"));
+                assert_non_null(strstr(f->err, "--help"));
+        }
+        assert_int_equal(RUN(f, NULL, 0, "--control", "/tmp/\xff\xfe.sock", "--json", "status"), 3);
+        document = checked_document(f, "error");
+        assert_non_null(strstr(json_string_value(json_object_get(json_object_get(document, "error"), "message")),
+                               "/tmp/?"
+                               "?.sock"));
+        json_decref(document);
+}
+
 static void test_no_daemon(void **state) {
         struct fixture *f = *state;
         json_t *document;
@@ -630,7 +656,6 @@ static void test_topology_places(void **state) {
 
 static void test_topology_usage(void **state) {
         static const char *const wrong[][6] = {
-                {"topology", "--json", "--dot", NULL},
                 {"topology", "--xml", "-", "--svg", "-", NULL},
                 {"topology", "--from", "x", "--here", NULL},
                 {"gpus", "--here", NULL},
@@ -686,6 +711,7 @@ static void test_topology_svg(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_usage, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_usage_documents, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_no_daemon, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_servers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_status, setup, teardown),

@@ -4,6 +4,7 @@
 #include "railmux/railmux.h"
 #include "tools/ctl/answer.h"
 #include "tools/ctl/graph.h"
+#include "tools/ctl/json.h"
 #include "tools/ctl/show.h"
 #include "util/result.h"
 #include <errno.h>
@@ -15,6 +16,7 @@
 
 #define DEFAULT_CONTROL "/run/railmux/control.sock"
 #define TIMEOUT_MS      10000
+#define USAGE_TEXT      1024
 #define DRAIN_MS        45000 /* above railmuxd's own bound */
 
 enum {
@@ -95,23 +97,57 @@ struct invocation {
         struct show_options show;
 };
 
-static int usage(const char *what, const char *why) {
-        fprintf(stderr, "railmuxctl: %s: %s (see --help)\n", what, why);
-        return EXIT_USAGE;
+/* main() says what could not be written. */
+static int print_document(const char *name, json_t *body) {
+        json_t *document = json_object();
+        int r = 1;
+
+        if (document && body && json_object_set_new(document, "version", json_integer(SHOW_JSON_VERSION)) == 0 &&
+            json_object_set(document, name, body) == 0 &&
+            (json_dumpf(document, stdout, JSON_INDENT(2)) == 0 || ferror(stdout)))
+                r = 0;
+        if (!r)
+                putchar('\n');
+        else
+                fprintf(stderr, "railmuxctl: out of memory\n");
+        json_decref(document);
+        json_decref(body);
+        return r ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* What only topology has, and one form of output at a time. */
-static int check_graph_options(const struct invocation *invocation) {
+/* Messages name paths and words of the command line, which may be any bytes. */
+static void print_failure(const char *code, const char *message) {
+        print_document("error",
+                       json_with(json_with(json_object(), "code", json_text(code)), "message", json_text(message)));
+}
+
+static int fail(const struct invocation *invocation, int status, const char *code, const char *message) {
+        fprintf(stderr, "railmuxctl: %s\n", message);
+        if (invocation->json)
+                print_failure(code, message);
+        return status;
+}
+
+static int usage(const struct invocation *invocation, const char *what, const char *why) {
+        char message[USAGE_TEXT];
+
+        snprintf(message, sizeof(message), "%s: %s (see --help)", what, why);
+        return fail(invocation, EXIT_USAGE, "RMX_E_INVALID", message);
+}
+
+/* What only some commands have, and one form of output at a time. */
+static int check_options(const struct invocation *invocation) {
         int forms = invocation->json + invocation->dot + !!invocation->xml + !!invocation->svg;
 
         if (invocation->command->body != RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY)
                 return invocation->dot || invocation->here || invocation->from || invocation->xml || invocation->svg
-                               ? usage(invocation->command->name,
+                               ? usage(invocation, invocation->command->name,
                                        "--from, --here, --xml, --svg and --dot belong to topology")
                                : 0;
         if (forms > 1)
-                return usage("topology", "only one of --json, --xml, --svg and --dot");
-        return invocation->here && invocation->from ? usage("topology", "only one of --from and --here") : 0;
+                return usage(invocation, "topology", "only one of --json, --xml, --svg and --dot");
+        return invocation->here && invocation->from ? usage(invocation, "topology", "only one of --from and --here")
+                                                    : 0;
 }
 
 static int parse_argv(struct invocation *invocation, int argc, char **argv) {
@@ -144,6 +180,8 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
         int c;
 
         *invocation = (struct invocation){.control = environment && *environment ? environment : DEFAULT_CONTROL};
+        for (int i = 1; i < argc; i++) /* also for what is wrong before it */
+                invocation->json = invocation->json || strcmp(argv[i], "--json") == 0;
         opterr = 0;
         while ((c = getopt_long(argc, argv, "", table, NULL)) >= 0) {
                 switch (c) {
@@ -178,11 +216,11 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                         invocation->help = true;
                         return 0;
                 default:
-                        return usage(argv[optind - 1], "unknown option, or its value is missing");
+                        return usage(invocation, argv[optind - 1], "unknown option, or its value is missing");
                 }
         }
         if (optind == argc)
-                return usage("a command is missing",
+                return usage(invocation, "a command is missing",
                              "one of status, tenants, sessions, comms, gpus, peers, rails, routes, "
                              "topology, metrics, version, drain, drain-rail, undrain-rail, "
                              "reload, log-level");
@@ -190,41 +228,16 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                 if (strcmp(argv[optind], commands[i].name) == 0)
                         invocation->command = &commands[i];
         if (!invocation->command)
-                return usage(argv[optind], "unknown command");
+                return usage(invocation, argv[optind], "unknown command");
         optind++;
         if (invocation->command->argument) {
                 if (optind == argc)
-                        return usage(invocation->command->name, "its argument is missing");
+                        return usage(invocation, invocation->command->name, "its argument is missing");
                 invocation->argument = argv[optind++];
         }
         if (optind < argc)
-                return usage(argv[optind], "one argument too many");
-        return check_graph_options(invocation);
-}
-
-/* main() says what could not be written. */
-static int print_document(const char *name, json_t *body) {
-        json_t *document = json_object();
-        int r = 1;
-
-        if (document && body && json_object_set_new(document, "version", json_integer(SHOW_JSON_VERSION)) == 0 &&
-            json_object_set(document, name, body) == 0 &&
-            (json_dumpf(document, stdout, JSON_INDENT(2)) == 0 || ferror(stdout)))
-                r = 0;
-        if (!r)
-                putchar('\n');
-        else
-                fprintf(stderr, "railmuxctl: out of memory\n");
-        json_decref(document);
-        json_decref(body);
-        return r ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-static int fail(const struct invocation *invocation, int status, const char *code, const char *message) {
-        fprintf(stderr, "railmuxctl: %s\n", message);
-        if (invocation->json)
-                print_document("error", json_pack("{s:s, s:s}", "code", code, "message", message));
-        return status;
+                return usage(invocation, argv[optind], "one argument too many");
+        return check_options(invocation);
 }
 
 static int show(const struct invocation *invocation, const struct answer *answer) {
@@ -323,9 +336,9 @@ int main(int argc, char **argv) {
         int r;
 
         r = parse_argv(&invocation, argc, argv);
-        if (r)
-                return r;
-        if (invocation.help) {
+        if (r) {
+                /* it has said what is wrong */
+        } else if (invocation.help) {
                 fputs(help, stdout);
         } else if (invocation.version) {
                 printf("railmuxctl %d.%d.%d\n", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
