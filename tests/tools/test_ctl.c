@@ -234,12 +234,17 @@ static void test_usage(void **state) {
                 {"log-level", NULL},
                 {"--control", NULL},
         };
+        static const char *const belongs[] = {"status", "sessions", "topology", "reload"};
         struct fixture *f = *state;
 
         for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
                 assert_int_equal(run(f, wrong[i], NULL, 0), 2);
                 assert_string_equal(f->out, "");
                 assert_non_null(strstr(f->err, "--help"));
+        }
+        for (size_t i = 0; i < sizeof(belongs) / sizeof(belongs[0]); i++) {
+                assert_int_equal(RUN(f, NULL, 0, "--ranks", belongs[i]), 2);
+                assert_non_null(strstr(f->err, "--ranks belongs to comms"));
         }
         assert_int_equal(RUN(f, NULL, 0, "--help"), 0);
         assert_non_null(strstr(f->out, "log-level LEVEL"));

@@ -139,6 +139,8 @@ static int usage(const struct invocation *invocation, const char *what, const ch
 static int check_options(const struct invocation *invocation) {
         int forms = invocation->json + invocation->dot + !!invocation->xml + !!invocation->svg;
 
+        if (invocation->show.ranks && invocation->command->body != RAILMUX__CONTROL__REQUEST__BODY_COMMS)
+                return usage(invocation, invocation->command->name, "--ranks belongs to comms");
         if (invocation->command->body != RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY)
                 return invocation->dot || invocation->here || invocation->from || invocation->xml || invocation->svg
                                ? usage(invocation, invocation->command->name,
