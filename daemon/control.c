@@ -358,7 +358,7 @@ int control_new(struct manager *manager, struct control **ret_control) {
         r = listener_new(manager, "control", manager->config->control_socket, manager->config->control_mode,
                          control_accept, &control->listener);
         if (r < 0) {
-                log_error("cannot listen on %s: %s", manager->config->control_socket, strerror(-r));
+                log_error("cannot listen on %s: %s", manager->config->control_socket, listener_error(r));
                 control_free(control);
                 return r;
         }

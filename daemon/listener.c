@@ -116,6 +116,10 @@ static void listener_set_mode(const struct listener *listener, const char *path,
                 log_notice("socket %s: mode of %s is now %04o", listener->name, path, mode);
 }
 
+const char *listener_error(int r) {
+        return r == -EADDRINUSE ? "another railmuxd serves it" : strerror(-r);
+}
+
 int listener_new(struct manager *manager, const char *name, const char *path, unsigned int mode,
                  listener_accepted accepted, struct listener **ret_listener) {
         struct listener *listener;
@@ -175,11 +179,12 @@ struct listener *listener_free(struct listener *listener) {
                 event_free(listener->event);
         if (listener->timer)
                 event_free(listener->timer);
-        if (listener->fd >= 0)
-                close(listener->fd);
-        /* With a manager the socket lives on in its store. */
+        /* With a manager the socket lives on in its store. Else it goes while it is alive: a stale one may be somebody
+         * else's by the time that it is unlinked. */
         if (listener->path && !notify_present())
                 unlink(listener->path);
+        if (listener->fd >= 0)
+                close(listener->fd);
         free(listener->path);
         free(listener);
         return NULL;

@@ -23,6 +23,7 @@ struct listener_peer {
 typedef int (*listener_accepted)(struct manager *manager, int fd, const struct listener_peer *peer);
 
 /* Takes the socket `name` from the fd store if it is bound to path, else makes it and stores it. */
+const char *listener_error(int r); /* what listener_new() says */
 int listener_new(struct manager *manager, const char *name, const char *path, unsigned int mode,
                  listener_accepted accepted, struct listener **ret_listener);
 struct listener *listener_free(struct listener *listener);

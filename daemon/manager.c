@@ -404,13 +404,13 @@ static int manager_new_listeners(struct manager *manager) {
         }
         r = listener_new(manager, "executor", path, 0600, manager_accept_executor, &manager->executor_listener);
         if (r < 0) {
-                log_error("cannot listen on %s: %s", path, strerror(-r));
+                log_error("cannot listen on %s: %s", path, listener_error(r));
                 return r;
         }
         r = listener_new(manager, "client", manager->config->client_socket, manager->config->client_mode,
                          manager_accept_client, &manager->client_listener);
         if (r < 0)
-                log_error("cannot listen on %s: %s", manager->config->client_socket, strerror(-r));
+                log_error("cannot listen on %s: %s", manager->config->client_socket, listener_error(r));
         return r;
 }
 

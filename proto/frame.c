@@ -20,8 +20,11 @@
  * runs out while unpacking counts as FRAME_E_MALFORMED for the same reason.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -278,6 +281,38 @@ int frame_connect(const char *path) {
         return r;
 }
 
+#define FRAME_LOCK_TRIES 16u
+
+/* Nobody else looks whether PATH is stale, or has bound it and does not listen yet, until frame_unlock(). -EADDRINUSE:
+ * somebody does. The file goes with the lock, so one that has been waited for may have no name any more. */
+static int frame_lock(const char *lock) {
+        _cleanup_close_ int fd = -1;
+        struct stat st, named;
+        int r;
+
+        for (unsigned int i = 0; i < FRAME_LOCK_TRIES; i++) {
+                fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+                if (fd < 0)
+                        return -errno;
+                if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+                        return errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
+                if (fstat(fd, &st) == 0 && lstat(lock, &named) == 0 && st.st_ino == named.st_ino &&
+                    st.st_dev == named.st_dev) {
+                        r = fd;
+                        fd = -1;
+                        return r;
+                }
+                close(fd);
+                fd = -1;
+        }
+        return -EADDRINUSE;
+}
+
+static void frame_unlock(const char *lock, int fd) {
+        unlink(lock);
+        close(fd);
+}
+
 /* Removes the socket that a dead process left behind; one that still has a listener stays. */
 static int frame_unlink_stale(const char *path) {
         struct stat st;
@@ -297,14 +332,10 @@ static int frame_unlink_stale(const char *path) {
         return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-int frame_listen(const char *path, unsigned int mode) {
+static int frame_listen_locked(const char *path, unsigned int mode, const struct sockaddr_un *address) {
         _cleanup_close_ int fd = -1;
-        struct sockaddr_un address;
         int r;
 
-        r = frame_address(path, &address);
-        if (r < 0)
-                return r;
         r = frame_unlink_stale(path);
         if (r < 0)
                 return r;
@@ -313,7 +344,7 @@ int frame_listen(const char *path, unsigned int mode) {
                 return -errno;
         /* bind() takes the mode of the socket's own inode and removes the umask: it is never wider than wanted, not
          * even for a moment. chmod() puts back what the umask took away. */
-        if (fchmod(fd, (mode_t)mode) < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        if (fchmod(fd, (mode_t)mode) < 0 || bind(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
                 return -errno;
         if (chmod(path, (mode_t)mode) < 0 || listen(fd, SOMAXCONN) < 0) {
                 r = -errno;
@@ -322,5 +353,22 @@ int frame_listen(const char *path, unsigned int mode) {
         }
         r = fd;
         fd = -1;
+        return r;
+}
+
+int frame_listen(const char *path, unsigned int mode) {
+        char lock[sizeof(((struct sockaddr_un *)0)->sun_path) + sizeof(FRAME_LOCK_SUFFIX)];
+        struct sockaddr_un address;
+        int fd, r;
+
+        r = frame_address(path, &address);
+        if (r < 0)
+                return r;
+        snprintf(lock, sizeof(lock), "%s" FRAME_LOCK_SUFFIX, path);
+        fd = frame_lock(lock);
+        if (fd < 0)
+                return fd;
+        r = frame_listen_locked(path, mode, &address);
+        frame_unlock(lock, fd);
         return r;
 }

@@ -67,5 +67,8 @@ int frame_unpack(const void *data, size_t size, const ProtobufCMessageDescriptor
 void frame_close_fds(int *fds, unsigned int n_fds);
 
 /* SOCK_SEQPACKET unix sockets. Return fd or negative errno. Non-blocking, close-on-exec. */
-int frame_listen(const char *path, unsigned int mode); /* unlinks a stale socket first; umask-proof mode */
+/* Unlinks a stale socket first; umask-proof mode. -EADDRINUSE: somebody listens there, or is about to; who finds that
+ * out holds a lock on PATH.lock meanwhile. */
+int frame_listen(const char *path, unsigned int mode);
+#define FRAME_LOCK_SUFFIX ".lock"
 int frame_connect(const char *path);

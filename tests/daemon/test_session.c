@@ -2,6 +2,7 @@
 /* Sessions, rings, buffers and limits, against a real railmuxd. */
 #include "tests/cmocka_all.h"
 #include "tests/daemon/fixture.h"
+#include "tests/output.h"
 
 #include "railmux/railmux.h"
 #include "ring/ring.h"
@@ -654,6 +655,24 @@ static void test_strange_executors(void **unused) {
         fixture_teardown(&f);
 }
 
+/* A second daemon at the same sockets says why it does not start, and leaves the first one alone. */
+static void test_second_daemon(void **unused) {
+        char control[100], said[4096];
+        struct client *client;
+        struct fixture f;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        snprintf(control, sizeof(control), "%s.2", f.control);
+        assert_int_equal(OUTPUT_OF(said, RAILMUXD, "--gpu", "host", "--config", f.config, "--socket", f.socket,
+                                   "--control", control),
+                         1);
+        assert_non_null(strstr(said, "client.sock.exec: another railmuxd serves it"));
+        client = client_open(&f);
+        client_close(client);
+        fixture_teardown(&f);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_hello_versions),
@@ -676,6 +695,7 @@ int main(void) {
                 cmocka_unit_test(test_core_dump),
 #endif
                 cmocka_unit_test(test_strange_executors),
+                cmocka_unit_test(test_second_daemon),
                 cmocka_unit_test(test_out_of_fds),
         };
 

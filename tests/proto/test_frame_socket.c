@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "proto/frame.h"
@@ -415,6 +417,96 @@ static void test_listen_and_connect(void **state) {
         assert_int_equal(rmdir(directory), 0);
 }
 
+#define RACERS 4u
+#define RACES  100u
+
+/* Of several that find one stale socket exactly one serves it afterwards, and nobody takes that one away. */
+static void test_listen_race(void **state) {
+        char directory[] = "/tmp/railmux-frame-XXXXXX", path[64], lock[80];
+
+        (void)state;
+        assert_non_null(mkdtemp(directory));
+        snprintf(path, sizeof(path), "%s/socket", directory);
+        snprintf(lock, sizeof(lock), "%s" FRAME_LOCK_SUFFIX, path);
+        for (unsigned int round = 0; round < RACES; round++) {
+                int go[2], said[2], end[2], fd, n_serve = 0;
+                char word;
+
+                fd = frame_listen(path, 0600);
+                assert_true(fd >= 0);
+                close(fd); /* and is stale */
+                assert_int_equal(pipe2(go, O_CLOEXEC) | pipe2(said, O_CLOEXEC) | pipe2(end, O_CLOEXEC), 0);
+                for (unsigned int i = 0; i < RACERS; i++) {
+                        pid_t pid = fork();
+
+                        assert_true(pid >= 0);
+                        if (pid)
+                                continue;
+                        close(go[1]);
+                        close(end[1]);
+                        if (read(go[0], &word, 1) != 0)
+                                _exit(1);
+                        fd = frame_listen(path, 0600);
+                        word = fd >= 0 ? 's' : fd == -EADDRINUSE ? 'n' : '?';
+                        _exit(write(said[1], &word, 1) != 1 || read(end[0], &word, 1) != 0);
+                }
+                close(go[0]);
+                close(go[1]); /* now */
+                for (unsigned int i = 0; i < RACERS; i++) {
+                        assert_int_equal(read(said[0], &word, 1), 1);
+                        assert_int_not_equal(word, '?');
+                        n_serve += word == 's';
+                }
+                assert_int_equal(n_serve, 1);
+                fd = frame_connect(path);
+                assert_true(fd >= 0);
+                close(fd);
+                assert_int_equal(access(lock, F_OK), -1);
+                close(end[0]);
+                close(end[1]);
+                close(said[0]);
+                close(said[1]);
+                for (unsigned int i = 0; i < RACERS; i++) {
+                        int status;
+
+                        assert_true(wait(&status) > 0);
+                        assert_int_equal(status, 0);
+                }
+        }
+        unlink(path);
+        assert_int_equal(rmdir(directory), 0);
+}
+
+/* One that is about to listen is not disturbed. */
+static void test_listen_locked(void **state) {
+        char directory[] = "/tmp/railmux-frame-XXXXXX", path[64], lock[80];
+        struct stat st;
+        int fd, holder;
+
+        (void)state;
+        assert_non_null(mkdtemp(directory));
+        snprintf(path, sizeof(path), "%s/socket", directory);
+        snprintf(lock, sizeof(lock), "%s" FRAME_LOCK_SUFFIX, path);
+        fd = frame_listen(path, 0600);
+        assert_true(fd >= 0);
+        close(fd);
+        holder = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(holder >= 0);
+        assert_int_equal(flock(holder, LOCK_EX), 0);
+        assert_int_equal(frame_listen(path, 0600), -EADDRINUSE);
+        assert_int_equal(stat(path, &st), 0);
+        close(holder); /* as one that dies: its file stays and means nothing */
+        fd = frame_listen(path, 0600);
+        assert_true(fd >= 0);
+        assert_int_equal(access(lock, F_OK), -1);
+        close(fd);
+        assert_int_equal(symlink("/tmp/railmux-frame-nothing", lock), 0);
+        assert_int_equal(frame_listen(path, 0600), -ELOOP);
+        unlink(lock);
+        unlink(path);
+        assert_int_equal(rmdir(directory), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -423,7 +515,7 @@ int main(void) {
                 TEST(test_whole_packet),       TEST(test_descriptor_table_full), TEST(test_too_long),
                 TEST(test_malformed),          TEST(test_empty_packet),          TEST(test_nothing_there_and_end),
                 TEST(test_send_to_the_dead),   TEST(test_send_until_full),       TEST(test_send_too_large),
-                TEST(test_listen_and_connect),
+                TEST(test_listen_and_connect), TEST(test_listen_race),           TEST(test_listen_locked),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
