@@ -125,6 +125,8 @@ static void adopt_session(struct manager *manager, uint32_t slot, struct adopt_s
         session->state_slot = slot;
         session->version = from->version;
         session->features = from->features;
+        if (from->opened_ns && from->opened_ns < session->opened_ns)
+                session->opened_ns = from->opened_ns;
         /* Partner: the stores in record.c of the predecessor. */
         session->next_handle = (uint32_t)atomic_load_explicit(&from->next_handle, memory_order_acquire);
         session->attachment.known = UINT64_MAX;

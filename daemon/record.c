@@ -117,6 +117,7 @@ int record_session(struct session *session) {
         record.session.gid = session->gid;
         record.session.version = session->version;
         record.session.features = session->features;
+        record.session.opened_ns = session->opened_ns;
         /* Partner: the load in adopt.c of a successor; published with the record. */
         atomic_store_explicit(&record.session.next_handle, session->next_handle, memory_order_relaxed);
         memcpy(record.session.name, session->name, sizeof(record.session.name));

@@ -49,6 +49,7 @@ struct state_session {
         _Atomic uint64_t next_handle;
         char name[64];
         char tenant[64];
+        uint64_t opened_ns; /* CLOCK_MONOTONIC; 0 where version 5 did not know it yet */
 };
 struct state_ring {
         uint64_t session;

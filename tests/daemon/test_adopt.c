@@ -3,12 +3,16 @@
 #include "tests/cmocka_all.h"
 #include "tests/daemon/fixture.h"
 #include "tests/daemon/fixture_parts.h"
+#include "tests/output.h"
 
 #include "daemon/state.h"
 #include "railmux/railmux.h"
+#include "util/clock.h"
 #include <netinet/in.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -392,6 +396,54 @@ static void test_port_is_taken(void **unused) {
         fixture_teardown(&f);
 }
 
+static uint64_t session_age_ns(const struct fixture *f) {
+        char text[4096], *age;
+
+        assert_int_equal(OUTPUT_OF(text, RAILMUXCTL, "--control", f->control, "--json", "sessions"), 0);
+        age = strstr(text, "\"age_ns\": ");
+        assert_non_null(age);
+        return strtoull(age + 10, NULL, 10);
+}
+
+/* The only session was opened then, says the state. */
+static void write_opened(struct fixture *f, uint64_t opened_ns) {
+        int fd = f->store[fixture_stored(f, "state")].fd;
+        struct state_record record;
+        off_t at = STATE_HEADER_BYTES;
+
+        do {
+                assert_int_equal(pread(fd, &record, sizeof(record), at), sizeof(record));
+                at += STATE_RECORD_BYTES;
+        } while (record.valid != STATE_VALID || record.kind != STATE_SESSION);
+        assert_true(record.session.opened_ns > 0);
+        at += (off_t)(offsetof(struct state_record, session.opened_ns)) - STATE_RECORD_BYTES;
+        assert_int_equal(pwrite(fd, &opened_ns, sizeof(opened_ns), at), sizeof(opened_ns));
+}
+
+/* Restarts do not make a session younger. What the state cannot know, or has wrong, begins anew. */
+static void test_age(void **unused) {
+        uint64_t begin_ns = clock_now_ns();
+        struct client *client;
+        struct fixture f;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        client = client_open(&f);
+        write_opened(&f, 1);
+        succeed(&f, false);
+        expect_resumed(client);
+        assert_true(session_age_ns(&f) >= begin_ns - 1);
+        write_opened(&f, UINT64_MAX);
+        succeed(&f, false);
+        expect_resumed(client);
+        assert_true(session_age_ns(&f) <= clock_now_ns() - begin_ns);
+        write_opened(&f, 0);
+        succeed(&f, false);
+        expect_resumed(client);
+        assert_true(session_age_ns(&f) <= clock_now_ns() - begin_ns);
+        fixture_teardown(&f);
+}
+
 static void write_rail_host(struct fixture *f, const char *host) {
         struct state_host noted = {.valid = STATE_VALID};
         int fd = f->store[fixture_stored(f, "state")].fd;
@@ -576,6 +628,7 @@ int main(void) {
                 cmocka_unit_test(test_successor_has_everything),
                 cmocka_unit_test(test_sessions_keep_their_gpus),
                 cmocka_unit_test(test_calls_under_way),
+                cmocka_unit_test(test_age),
                 cmocka_unit_test(test_buffer_in_use),
                 cmocka_unit_test(test_client_death_between),
                 cmocka_unit_test(test_life),

@@ -290,7 +290,8 @@ _Static_assert(offsetof(struct state_ring, area) == 24 && offsetof(struct state_
                        offsetof(struct state_buffer, memory) == 24 && offsetof(struct state_member, leave) == 40 &&
                        offsetof(struct state_member, staging) == 48 && offsetof(struct state_comm, status) == 48 &&
                        offsetof(struct state_executor, pci) == 80 && offsetof(struct state_comm, stand) == 336 &&
-                       offsetof(struct state_comm, lanes) == 344 && offsetof(struct state_comm, exchange_min) == 368,
+                       offsetof(struct state_comm, lanes) == 344 && offsetof(struct state_comm, exchange_min) == 368 &&
+                       offsetof(struct state_session, opened_ns) == 168,
                "bodies only grow at their ends");
 
 /* What an older version did not write is 0. */
