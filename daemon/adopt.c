@@ -321,8 +321,12 @@ static void adopt_executor(struct manager *manager, uint32_t slot, struct adopt_
                         break;
         }
         if (!link) {
-                if (manager->on_device && parse_u32(from->name, &gpu) == 0 && gpu < MANAGER_LINKS_MAX)
+                if (manager->on_device && parse_u32(from->name, &gpu) == 0 && gpu < MANAGER_LINKS_MAX) {
                         manager->unserved |= UINT64_C(1) << gpu;
+                        manager->unserved_slot[gpu] =
+                                slot; /* until it has ended: there may be another restart before */
+                        return;
+                }
                 adopt_drop(manager, slot, summary);
                 return;
         }

@@ -449,7 +449,7 @@ void comm_member_left(struct comm_member *member, uint64_t mask) {
         if (!member->leaving || member->left)
                 return;
         member->leave_acked |= mask;
-        if ((member->leave_acked & comm_needed(comm)) != comm_needed(comm))
+        if ((member->leave_acked & comm_needed(comm)) != comm_needed(comm) || comm_device_unserved(comm))
                 return;
         member->left = true;
         if (comm->remote)

@@ -32,6 +32,7 @@
 #include "daemon/manager.h"
 #include "daemon/reach.h"
 #include "daemon/session.h"
+#include "daemon/state.h"
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
@@ -68,7 +69,7 @@ static bool comm_device_early(const struct manager *manager) {
                 if (link->adopted)
                         return true;
         }
-        return false;
+        return manager->unserved != 0;
 }
 
 /* One that is going to end gets nothing new; but what waits for another one to be back goes on with it. */
@@ -165,6 +166,16 @@ bool comm_device_ready(const struct comm *comm) {
         return comm->placed && comm_device_complete(comm);
 }
 
+/* Its GPUs that are served no more, and still in use. */
+static uint64_t unserved_of(const struct comm *comm) {
+        uint64_t gpus = 0;
+
+        for (uint32_t r = 0; comm->manager->unserved && r < comm->n_ranks; r++)
+                if (!comm->members[r].away && comm->members[r].gpu < MANAGER_LINKS_MAX)
+                        gpus |= UINT64_C(1) << comm->members[r].gpu;
+        return gpus & comm->manager->unserved;
+}
+
 void comm_device_gone(struct comm *comm) {
         struct manager *manager = comm->manager;
         struct comm_leftover *leftover;
@@ -172,7 +183,7 @@ void comm_device_gone(struct comm *comm) {
 
         if (!manager->on_device || !comm->placed || manager->stopping)
                 return;
-        mask = comm->attachment.known & comm_needed(comm) & ~comm_device_dead(manager);
+        mask = (comm->attachment.known & comm_needed(comm) & ~comm_device_dead(manager)) | unserved_of(comm);
         leftover = mask ? calloc(1, sizeof(*leftover)) : NULL;
         if (!leftover) { /* without memory: the executors are told in order, which is nearly as good */
                 comm_device_give(manager, comm->number);
@@ -302,22 +313,33 @@ void comm_device_overdue(struct manager *manager) {
         }
 }
 
+static void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64_t only_comm) {
+        struct comm_leftover *leftover, *tmp;
+
+        DL_FOREACH_SAFE(manager->leftovers, leftover, tmp) {
+                if (only_comm && leftover->comm != only_comm)
+                        continue;
+                leftover->mask &= ~mask;
+                if (leftover->mask)
+                        continue;
+                comm_device_give(manager, leftover->comm);
+                DL_DELETE(manager->leftovers, leftover);
+                free(leftover);
+        }
+}
+
 /* ---- GPUs that are served no more -------------------------------------------------------------------------------- */
 
 bool comm_device_unserved(const struct comm *comm) {
-        for (uint32_t r = 0; comm->manager->unserved && r < comm->n_ranks; r++)
-                if (!comm->members[r].away && comm->members[r].gpu < MANAGER_LINKS_MAX &&
-                    comm->manager->unserved >> comm->members[r].gpu & 1)
-                        return true;
-        return false;
+        return unserved_of(comm) != 0;
 }
 
-/* Ranks that wait to leave, and for nobody else. true: comms have been freed. */
+/* Ranks that wait to leave, and for nobody else (all that is needed has answered). true: comms have been freed. */
 static bool comm_device_let_go(struct comm *comm) {
         const struct manager *manager = comm->manager;
         const unsigned int n = HASH_COUNT(manager->comms);
 
-        if (comm_needed(comm) || comm_device_unserved(comm))
+        if (comm_device_unserved(comm))
                 return false;
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 comm_member_left(&comm->members[r], 0);
@@ -335,7 +357,11 @@ void comm_device_served_no_more(struct manager *manager, uint64_t mask) {
 
         if (!(manager->unserved & mask))
                 return;
+        for (uint32_t gpu = 0; gpu < MANAGER_LINKS_MAX; gpu++)
+                if (manager->unserved & mask & UINT64_C(1) << gpu)
+                        state_remove(manager->state, manager->unserved_slot[gpu]);
         manager->unserved &= ~mask;
+        comm_device_leftovers(manager, mask, 0);
 again:
         n = HASH_COUNT(manager->comms);
         for (comm = manager->comms; comm; comm = next) {
@@ -367,21 +393,6 @@ again:
                 comm_abort(comm, RMX_E_LOST, -1, reason, 0);
                 if (HASH_COUNT(manager->comms) != n)
                         goto again;
-        }
-}
-
-static void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64_t only_comm) {
-        struct comm_leftover *leftover, *tmp;
-
-        DL_FOREACH_SAFE(manager->leftovers, leftover, tmp) {
-                if (only_comm && leftover->comm != only_comm)
-                        continue;
-                leftover->mask &= ~mask;
-                if (leftover->mask)
-                        continue;
-                comm_device_give(manager, leftover->comm);
-                DL_DELETE(manager->leftovers, leftover);
-                free(leftover);
         }
 }
 

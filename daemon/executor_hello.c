@@ -42,6 +42,10 @@ static void executor_link_process_ended(evutil_socket_t socket_fd, short what, v
         (void)socket_fd;
         (void)what;
         executor_link_unwatch(link);
+        if (link->dismissed) {
+                executor_link_dismissed(link);
+                return;
+        }
         executor_link_disconnect(link, "its process has ended");
         snprintf(reason, sizeof(reason), "the executor of GPU %u %s", link->first_gpu,
                  link->draining ? "was stopped" : "has died");
@@ -150,6 +154,7 @@ static bool executor_link_dismiss(struct executor_link *stranger, const char *na
         }
         stranger->dismissed = true;
         stranger->first_gpu = gpu;
+        executor_link_watch(stranger);
         (void)evtimer_add(stranger->retry_event, &executor_dismissal_time);
         log_fields(LOG_LEVEL_NOTICE, (const char *const[]){"EXECUTOR", name, NULL},
                    "executor %s (pid %d) is told to end: GPU %u is served no more", name, (int)stranger->pid, gpu);

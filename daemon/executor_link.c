@@ -321,6 +321,21 @@ static bool executor_link_message(struct executor_link *link, const Railmux__Exe
         return false;
 }
 
+void executor_link_dismissed(struct executor_link *link) {
+        comm_device_served_no_more(link->manager, UINT64_C(1) << link->first_gpu);
+        executor_link_free(link);
+}
+
+/* It has closed the connection; its kernels end after that, and then its process. */
+static void executor_link_hung_up(struct executor_link *link) {
+        if (link->pidfd < 0) { /* it cannot be watched: that is all that will be known of it */
+                executor_link_dismissed(link);
+                return;
+        }
+        event_free(link->read_event);
+        link->read_event = NULL;
+}
+
 static void executor_link_dispatch(evutil_socket_t socket_fd, short what, void *data) {
         struct executor_link *link = data;
         LOOP_HOLD(&link->manager->watch, "messages of an executor");
@@ -344,8 +359,8 @@ static void executor_link_dispatch(evutil_socket_t socket_fd, short what, void *
                         const char *reason = r > 0 ? frame_error_text(r) : strerror(-r);
 
                         if (link->dismissed)
-                                comm_device_served_no_more(link->manager, UINT64_C(1) << link->first_gpu);
-                        if (link->state == EXECUTOR_HELLO)
+                                executor_link_hung_up(link);
+                        else if (link->state == EXECUTOR_HELLO)
                                 executor_link_free(link);
                         else
                                 executor_link_disconnect(link, reason);

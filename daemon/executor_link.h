@@ -111,6 +111,8 @@ int executor_link_open(struct executor_link *link, int fd);
 void executor_link_record(struct executor_link *link);
 /* Its process is watched no more. */
 void executor_link_unwatch(struct executor_link *link);
+/* The process of a dismissed one has ended. Frees it. */
+void executor_link_dismissed(struct executor_link *link);
 struct executor_link *executor_link_free(struct executor_link *link);
 static inline uint64_t executor_link_mask(const struct executor_link *link) {
         return UINT64_C(1) << link->index;

@@ -54,7 +54,8 @@ struct manager {
         uint32_t n_gpus;     /* GPUs served: 0 .. n_gpus - 1 */
         bool on_device;      /* real ones, each with an executor of its own */
         uint64_t unserved;   /* mask of GPUs that are served no more, as long as a predecessor's executors have them */
-        char no_gpus[GPU_PROBE_TEXT]; /* why backend auto emulates GPUs; "": it does not */
+        uint32_t unserved_slot[MANAGER_LINKS_MAX]; /* ... and their records */
+        char no_gpus[GPU_PROBE_TEXT];              /* why backend auto emulates GPUs; "": it does not */
         /* Descriptors of memory that lie in bundles (util/bundle.h). They count against the limit of those that this
          * user may have in sockets, which every message with descriptors needs, too. */
         uint32_t n_packed, packed_max;

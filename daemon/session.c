@@ -217,8 +217,8 @@ static void session_refuse(struct session *session) {
 /* Without an answer: what it sends may be more such descriptors. */
 static void session_refuse_unread(struct session *session) {
         session_refuse(session);
-        session->tenant->account.refused[CHARGE_FDS]++;
-        session_end(session, LOG_LEVEL_NOTICE, "%s", session->refusal);
+        tenant_refused_slow(session->tenant, session->refusal);
+        session_end(session, LOG_LEVEL_DEBUG, "%s", session->refusal);
 }
 
 int session_new(struct manager *manager, int fd, const struct tenant_identity *identity, struct session **ret_session) {

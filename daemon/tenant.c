@@ -69,27 +69,31 @@ void tenant_set_limits(struct tenant *tenant, const uint64_t limits[CHARGE_KIND_
         memcpy(tenant->account.limit, limits, sizeof(tenant->account.limit));
 }
 
-int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind kind, uint64_t amount, char *text,
-                  size_t text_size) {
-        int r = charge_take(charge, &tenant->account, kind, amount);
-
-        struct tenant_refusal *last = &tenant->refusals[kind];
-
-        if (!r)
-                return 0;
-        *last = (struct tenant_refusal){.at_ns = clock_now_ns(),
-                                        .limit = r == CHARGE_E_WHOLE ? tenant->account.whole->limit[kind]
-                                                                     : tenant->account.limit[kind],
-                                        .whole = r == CHARGE_E_WHOLE};
-        if (last->whole)
-                snprintf(text, text_size, "tenant %s: all tenants together hold the %" PRIu64 " %s that there are",
-                         tenant->name, last->limit, charge_kind_name(kind));
-        else
-                snprintf(text, text_size, "tenant %s: %s limit %" PRIu64 " reached", tenant->name,
-                         charge_kind_name(kind), last->limit);
+/* It has been counted. */
+static void tenant_refused(struct tenant *tenant, enum charge_kind kind, uint64_t limit, bool whole, uint64_t amount,
+                           const char *text) {
+        tenant->refusals[kind] = (struct tenant_refusal){.at_ns = clock_now_ns(), .limit = limit, .whole = whole};
         if (tenant->account.refused[kind] == 1)
                 log_fields(LOG_LEVEL_WARNING, (const char *const[]){"TENANT", tenant->name, NULL},
                            "%s; %" PRIu64 " more asked for (further refusals are counted, not logged)", text, amount);
+}
+
+int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind kind, uint64_t amount, char *text,
+                  size_t text_size) {
+        int r = charge_take(charge, &tenant->account, kind, amount);
+        bool whole = r == CHARGE_E_WHOLE;
+        uint64_t limit;
+
+        if (!r)
+                return 0;
+        limit = whole ? tenant->account.whole->limit[kind] : tenant->account.limit[kind];
+        if (whole)
+                snprintf(text, text_size, "tenant %s: all tenants together hold the %" PRIu64 " %s that there are",
+                         tenant->name, limit, charge_kind_name(kind));
+        else
+                snprintf(text, text_size, "tenant %s: %s limit %" PRIu64 " reached", tenant->name,
+                         charge_kind_name(kind), limit);
+        tenant_refused(tenant, kind, limit, whole, amount, text);
         return TENANT_E_LIMIT;
 }
 
@@ -108,6 +112,11 @@ bool tenant_closes_slowly(const struct tenant *tenant, char *text, size_t text_s
                  " descriptors of its processes that take long to close",
                  tenant->name, limit, closing);
         return true;
+}
+
+void tenant_refused_slow(struct tenant *tenant, const char *text) {
+        tenant->account.refused[CHARGE_FDS]++;
+        tenant_refused(tenant, CHARGE_FDS, tenant->account.limit[CHARGE_FDS], false, 1, text);
 }
 
 bool tenant_takes_id(struct tenant *tenant) {

@@ -70,6 +70,8 @@ int tenant_charge(struct tenant *tenant, struct charge *charge, enum charge_kind
 uint64_t tenant_closing(const struct tenant *tenant);
 /* Would it hold more descriptors than it may with those? Text if so. */
 bool tenant_closes_slowly(const struct tenant *tenant, char *text, size_t text_size);
+/* It has been refused something for that: counted, and logged once. */
+void tenant_refused_slow(struct tenant *tenant, const char *text);
 /* Takes one of the ids that it may ask other nodes for, which have room for so many of all tenants of this one
  * (CLUSTER_ASKS). false: it has asked for too many in a short time. */
 bool tenant_takes_id(struct tenant *tenant);

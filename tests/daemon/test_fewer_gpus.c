@@ -74,8 +74,8 @@ static uint32_t failure_of(struct client *client, uint32_t handle) {
 
 /* GPUs of hardware: who has ranks on one that is no more is told, when nobody reaches their memory any more. */
 static void test_device(void **unused) {
-        uint32_t handles[4], single, pair[2];
-        uint64_t leave, destroy;
+        uint32_t handles[4], left[4], single, pair[2];
+        uint64_t leave, destroy, leaves[4];
         struct client *clients[4];
         struct fixture f;
 
@@ -88,6 +88,7 @@ static void test_device(void **unused) {
                             client_answer(clients[i], send_buffer_create_device(clients[i], 9, 5000, i, "buffer")));
         }
         make_comm(clients, 4, handles);
+        make_comm(clients, 4, left);
         make_comm(clients, 2, pair);
         {
                 uint8_t id[COMM_ID_BYTES];
@@ -98,8 +99,8 @@ static void test_device(void **unused) {
                 assert_int_equal(answer.code, 0);
                 single = answer.handle;
         }
-        plane_write(&f, 2, "busy", ""); /* these do not end at once */
-        plane_write(&f, 3, "busy", "");
+        plane_write(&f, 2, "lingers", ""); /* these do not end at once */
+        plane_write(&f, 3, "lingers", "");
         fixture_kill(&f);
         f.gpu_option = "hip:2";
         fixture_start(&f);
@@ -109,20 +110,26 @@ static void test_device(void **unused) {
         /* Executors of GPUs that are served no more end. */
         leave = send_comm_destroy(clients[3], single, 0);
         destroy = send_buffer_destroy(clients[3], 9);
+        for (unsigned int i = 0; i < 4; i++)
+                leaves[i] = send_comm_destroy(clients[i], left[i], 0);
         assert_int_equal(take_ack(clients[3], send_ring_open(clients[3], 77), NULL, 0), RMX_E_INVALID);
         assert_null(client_find(clients[3], leave)); /* it may be in use */
         assert_null(client_find(clients[3], destroy));
-        plane_write(&f, 3, "busy", NULL);
+        plane_write(&f, 3, "lingers", NULL);
         assert_int_equal(plane_end(&f, 3), 0);
         assert_int_equal(take_ack(clients[3], leave, NULL, 0), 0);
         assert_int_equal(take_ack(clients[3], destroy, NULL, 0), 0);
         assert_int_equal(failure_of(clients[3], single), RMX_E_DEVICE_LOST);
-        for (unsigned int i = 0; i < 4; i++)
-                assert_false(client_has_event(clients[i], FAILED)); /* one of theirs has not ended yet */
-        plane_write(&f, 2, "busy", NULL);
+        for (unsigned int i = 0; i < 4; i++) { /* one of theirs has not ended yet */
+                assert_false(client_has_event(clients[i], FAILED));
+                assert_null(client_find(clients[i], leaves[i]));
+        }
+        plane_write(&f, 2, "lingers", NULL);
         assert_int_equal(plane_end(&f, 2), 0);
         for (unsigned int i = 0; i < 4; i++)
                 assert_int_equal(failure_of(clients[i], handles[i]), i == 2 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
+        for (unsigned int i = 0; i < 4; i++)
+                assert_int_equal(take_ack(clients[i], leaves[i], NULL, 0), 0);
         /* What is on the others goes on, and what is not ends as ever. */
         for (unsigned int i = 0; i < 4; i++)
                 assert_int_equal(take_ack(clients[i], send_comm_destroy(clients[i], handles[i], 0), NULL, 0), 0);

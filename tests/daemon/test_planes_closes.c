@@ -116,6 +116,7 @@ static void test_sent(void **unused) {
         client = client_connect(&f);
         client_wait_eof(client);
         client_close(client);
+        assert_true(fixture_ctl_says(&f, "status", NULL, "was refused fds"));
         let_go(MANY);
         client_close(client_open(&f));
         fixture_wait_idle(&f);

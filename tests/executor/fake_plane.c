@@ -202,6 +202,8 @@ static int fake_plane_open(const struct plane_options *options, struct plane **r
 static void fake_plane_close(struct plane *plane) {
         if (!plane)
                 return;
+        while (fake_exists(plane, "lingers")) /* its kernels end now at the latest */
+                poll(NULL, 0, 2);
         fake_log(plane, "close rings=%u buffers=%u comms=%u", plane->rings.n, plane->buffers.n, plane->comms.n);
         for (unsigned int i = 0; i < plane->comms.n; i++)
                 fake_net_free(plane->comm[i].net);

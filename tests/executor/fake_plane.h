@@ -13,6 +13,7 @@
  *   D.lost      exists: the context is lost, tick() says so
  *   D.hang      exists: comm_abort() does not return
  *   D.busy      exists: drain() does not come to an end
+ *   D.lingers   exists: close() does not, which ends the kernels of others
  *   D.shuns     how often the page that begins kernels has been taken out of use; no file: never. D.log has a
  *               line "shuns 3" each time that somebody looks
  *   D.workers   how many workers its kernels have, as it is opened; no file: 32
