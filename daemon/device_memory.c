@@ -18,6 +18,8 @@ int device_memory_take(uint32_t kind, const void *handle, size_t n_handle, uint6
                 snprintf(text, text_size, "memory without bytes, or beyond all addresses");
         else if (allocation_bytes && end > allocation_bytes)
                 snprintf(text, text_size, "memory beyond the end of its allocation");
+        else if (offset % DEVICE_MEMORY_ALIGNMENT)
+                snprintf(text, text_size, "memory at an offset that is no multiple of %u", DEVICE_MEMORY_ALIGNMENT);
         else if (kind == DEVICE_MEMORY_CHUNKS && (offset || bytes != allocation_bytes))
                 snprintf(text, text_size, "chunks are meant as a whole");
         else {

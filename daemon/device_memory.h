@@ -9,6 +9,9 @@
 #define DEVICE_MEMORY_IPC          1u
 #define DEVICE_MEMORY_CHUNKS       2u /* a bundle of descriptors goes with it (chunks.h); all of them are meant */
 
+/* Elements are aligned where the memory is: an executor's kernels would end with a word at an odd address. */
+#define DEVICE_MEMORY_ALIGNMENT 16u
+
 /* Plain data without padding: it stands in records of the state as it is. */
 struct device_memory {
         uint32_t kind; /* 0: none */

@@ -19,7 +19,8 @@
  * only.
  *
  * What the client says of offset and size is checked against the size that the runtime knows of the allocation: a
- * kernel that reads beyond it would end the context, and with it everybody else's work.
+ * kernel that reads beyond it would end the context, and with it everybody else's work. So would one that reads a word
+ * at an odd address: offsets in lines are multiples of the element's size, and so the buffer has to begin at one, too.
  */
 #include "gpu/hip/memory.h"
 
@@ -36,6 +37,8 @@
 #include "gpu/hip/runtime.h"
 #include "util/bundle.h"
 #include "util/clock.h"
+
+#define MEMORY_ALIGNMENT 16u /* of an element at least */
 
 _Static_assert(sizeof(hipIpcMemHandle_t) == PLANE_HANDLE_BYTES, "an IPC handle fits plane_memory");
 _Static_assert(TABLE_RINGS <= 32, "a word has a bit for each ring");
@@ -293,8 +296,12 @@ static int import_mapping(struct memory *memory, const struct plane_memory *what
 int memory_import(struct memory *memory, uint32_t rings, const struct plane_memory *what,
                   struct memory_mapping **ret_mapping, uint64_t *ret_address, char *error) {
         struct memory_mapping *mapping;
-        int r = import_mapping(memory, what, &mapping, error);
+        int r;
 
+        if (what->offset % MEMORY_ALIGNMENT)
+                return error_set(-EINVAL, error, "memory at %llu of an allocation; it has to be at a multiple of %u",
+                                 (unsigned long long)what->offset, MEMORY_ALIGNMENT);
+        r = import_mapping(memory, what, &mapping, error);
         if (r)
                 return r;
         mapping->rings |= rings;

@@ -102,15 +102,18 @@ static void test_memory(void **unused) {
                 handle[i] = (uint8_t)(i * 7);
         assert_int_equal(device_memory_take(0, NULL, 0, 0, 0, 0, &memory, text, sizeof(text)), 0);
         assert_int_equal(memory.kind, 0);
-        assert_int_equal(device_memory_take(1, handle, 64, 100, 40, 60, &memory, text, sizeof(text)), 0);
+        assert_int_equal(device_memory_take(1, handle, 64, 108, 48, 60, &memory, text, sizeof(text)), 0);
         assert_memory_equal(memory.handle, handle, 64);
-        assert_true(memory.offset == 40 && memory.bytes == 60 && memory.allocation_bytes == 100);
-        assert_int_equal(device_memory_take(1, handle, 64, 0, UINT64_MAX - 60, 60, &other, text, sizeof(text)), 0);
+        assert_true(memory.offset == 48 && memory.bytes == 60 && memory.allocation_bytes == 108);
+        assert_int_equal(device_memory_take(1, handle, 64, 0, UINT64_MAX - 63, 63, &other, text, sizeof(text)), 0);
         assert_false(device_memory_equal(&memory, &other));
-        assert_int_equal(device_memory_take(1, handle, 64, 100, 41, 60, &other, text, sizeof(text)),
+        assert_int_equal(device_memory_take(1, handle, 64, 100, 48, 60, &other, text, sizeof(text)),
                          DEVICE_MEMORY_E_INVALID);
-        assert_int_equal(device_memory_take(1, handle, 64, 0, UINT64_MAX - 59, 60, &other, text, sizeof(text)),
+        assert_int_equal(device_memory_take(1, handle, 64, 0, UINT64_MAX - 63, 64, &other, text, sizeof(text)),
                          DEVICE_MEMORY_E_INVALID);
+        assert_int_equal(device_memory_take(1, handle, 64, 100, 8, 9, &other, text, sizeof(text)),
+                         DEVICE_MEMORY_E_INVALID);
+        assert_non_null(strstr(text, "multiple of 16"));
         assert_int_equal(device_memory_take(1, handle, 64, 100, 0, 0, &other, text, sizeof(text)),
                          DEVICE_MEMORY_E_INVALID);
         assert_int_equal(device_memory_take(2, handle, 64, 100, 0, 9, &other, text, sizeof(text)),

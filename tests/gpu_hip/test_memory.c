@@ -94,8 +94,12 @@ static void lies_are_refused(void **state) {
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
         lie = piece(&whole, ALLOCATION, 1);
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
-        lie = piece(&whole, UINT64_MAX - 7, 16);
+        lie = piece(&whole, UINT64_MAX - 15, 32);
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
+        lie = piece(&whole, 8, 64); /* kernels would read words at odd addresses */
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
+        assert_non_null(strstr(f->error, "a multiple of 16"));
+        assert_int_equal(f->ops->reach_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
         lie = piece(&whole, 16, 0);
         assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &lie, f->error), -EINVAL);
         lie = whole;
