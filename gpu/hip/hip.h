@@ -113,6 +113,7 @@ struct plane {
         uint64_t parks, wakes;
         uint32_t n_held;    /* ranks that stand still */
         uint64_t window_ns; /* not before: the next try to close mappings */
+        uint64_t asked_ns;  /* when the context was asked last whether it is lost */
         bool parked;
         bool draining;
         bool wide_wanted; /* park.wide, when the kernel has ended, which has been told to */

@@ -19,6 +19,7 @@
 #include "gpu/hip/hold.h"
 #include "gpu/hip/reach.h"
 #include "gpu/hip/rings.h"
+#include "util/clock.h"
 #include "util/parse.h"
 
 /* On an H200, all-reduces of half a megabyte take 10 us with sixteen resident blocks and 28 us with two; but with eight
@@ -27,6 +28,7 @@
 #define BLOCKS_SHARED  2u
 #define STOP_MS        1000u
 #define LEFT_NS        UINT64_C(500000000) /* if nothing is said */
+#define ASK_NS         UINT64_C(1000000000)
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 int plane_fault(struct plane *plane, int r, const char *text) {
@@ -71,6 +73,15 @@ int plane_commit(struct plane *plane, char *error) {
         int r = tables_commit(&plane->tables, &plane->park, text);
 
         return r ? error_set(plane_fault(plane, r, text), error, "%s", text) : 0;
+}
+
+/* Other calls report an error of their own for a context that is lost, or one that may also be a client's mistake; so
+ * the context itself is asked. */
+static int context_check(struct plane *plane, char *error) {
+        bool done;
+
+        plane->asked_ns = clock_now_ns();
+        return runtime_done(plane->control, &done, "the GPU's context", error);
 }
 
 /* ---- open, close ------------------------------------------------------------------------------------------------- */
@@ -234,6 +245,10 @@ static int enter(struct plane *plane, char *error) {
 }
 
 static int leave(struct plane *plane, int r) {
+        char text[PLANE_TEXT];
+
+        if ((r == -EIO || r == -ETIMEDOUT) && !plane->fault)
+                plane_fault(plane, context_check(plane, text), text);
         plane_unlock(plane);
         return r;
 }
@@ -404,6 +419,8 @@ static int hip_tick(struct plane *plane, char *error) {
         plane_lock(plane);
         if (!plane->fault) {
                 r = park_ended(&plane->park, &ended, text);
+                if (!r && !plane->park.running && clock_now_ns() - plane->asked_ns >= ASK_NS) /* nothing else would */
+                        r = context_check(plane, text);
                 if (!r)
                         r = burst_check(&plane->burst, text);
                 if (!r)

@@ -217,6 +217,8 @@ hipError_t hipIpcOpenMemHandle(void **address, hipIpcMemHandle_t handle, unsigne
         void *base;
 
         (void)flags;
+        if (fake_context() != hipSuccess)
+                return fake_context();
         if (memcmp(handle.reserved, &handle_magic, sizeof(handle_magic)) != 0)
                 return hipErrorInvalidValue;
         memcpy(&base, handle.reserved + FAKE_HANDLE_ADDRESS, sizeof(base));

@@ -2,6 +2,7 @@
 /* When the kernel goes and comes: silence, clients that ring at the wrong moment, and the planned end. */
 #include "tests/cmocka_all.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,6 +257,56 @@ static void draining_a_parked_plane(void **state) {
         close_with(&f);
 }
 
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
+static void open_parked(struct fixture *f) {
+        open_with(f, PLANE_ADAPTIVE);
+        fixture_silence(f, 400);
+        assert_true(parked(f));
+}
+
+/* What the runtime still holds is left to the process's end. */
+static void close_broken(struct fixture *f) {
+        fake.lost = false; /* it does not come back */
+        assert_int_equal(f->ops->tick(f->plane, f->error), -EIO);
+        f->ops->close(f->plane);
+        assert_int_equal(fake.closes, 0);
+        atomic_store(&fake.dies, true);
+        fake_reap();
+}
+
+/* Nobody has to do with the context meanwhile, so it is asked now and then. */
+static void a_context_lost_while_parked_is_a_fault(void **state) {
+        struct fixture f;
+
+        (void)state;
+        open_parked(&f);
+        fake_clock_advance_ms(1000);
+        fixture_tick(&f);
+        fake.lost = true;
+        fake_clock_advance_ms(1000);
+        assert_int_equal(f.ops->tick(f.plane, f.error), -EIO);
+        assert_non_null(strstr(f.error, "illegal"));
+        close_broken(&f);
+}
+
+/* What fails may be what a client has named, or all. */
+static void a_call_finds_a_lost_context(void **state) {
+        struct plane_memory memory, lie;
+        struct fixture f;
+        void *base = fake_client_alloc(8192, &memory);
+
+        (void)state;
+        open_parked(&f);
+        lie = memory;
+        lie.handle[0] ^= 1;
+        assert_int_equal(f.ops->peer_add(f.plane, 5, 1, &lie, f.error), -EINVAL);
+        fixture_tick(&f);
+        fake.lost = true;
+        assert_int_equal(f.ops->peer_add(f.plane, 5, 1, &memory, f.error), -EIO);
+        close_broken(&f);
+        fake_client_free(base);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_length_of_a_silence),
@@ -270,6 +321,8 @@ int main(void) {
                 cmocka_unit_test(a_parked_plane_frees_a_place_at_once),
                 cmocka_unit_test(draining),
                 cmocka_unit_test(draining_a_parked_plane),
+                cmocka_unit_test(a_context_lost_while_parked_is_a_fault),
+                cmocka_unit_test(a_call_finds_a_lost_context),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
