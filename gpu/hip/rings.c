@@ -269,6 +269,6 @@ void rings_detach(struct plane *plane, uint64_t session) {
 
 void rings_close(struct plane *plane) {
         for (uint32_t i = 0; i < TABLE_RINGS; i++)
-                if (plane->rings[i].session)
+                for (uint32_t k = 0; k < 2 && plane->rings[i].session; k++) /* after a fault it is only let go of */
                         ring_remove(plane, i, false);
 }

@@ -307,6 +307,25 @@ static void a_call_finds_a_lost_context(void **state) {
         fake_client_free(base);
 }
 
+/* Rings are the first to find out. */
+static void a_context_lost_in_the_end(void **state) {
+        struct plane_memory memory;
+        struct fixture f;
+
+        (void)state;
+        open_parked(&f);
+        (void)fake_client_alloc(8192, &memory);
+        assert_int_equal(f.ops->buffer_import(f.plane, 5, 1, &memory, f.error), 0);
+        assert_int_equal(f.ops->buffer_import(f.plane, 6, 1, &memory, f.error), 0);
+        fixture_silence(&f, 400);
+        fake.lost = true;
+        f.ops->close(f.plane); /* touches nothing, and lets go of all */
+        fake.lost = false;
+        assert_int_equal(fake.closes, 0);
+        atomic_store(&fake.dies, true);
+        fake_reap();
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_length_of_a_silence),
@@ -323,6 +342,7 @@ int main(void) {
                 cmocka_unit_test(draining_a_parked_plane),
                 cmocka_unit_test(a_context_lost_while_parked_is_a_fault),
                 cmocka_unit_test(a_call_finds_a_lost_context),
+                cmocka_unit_test(a_context_lost_in_the_end),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
