@@ -91,7 +91,6 @@ static void call_session(struct plane_executor *executor, const Railmux__Executo
 static void call_session_detach(struct plane_executor *executor, uint64_t id) {
         struct plane_session *session = plane_session_find(executor, id);
         struct plane_attached *comm, *next_comm;
-        struct plane_buffer *buffer, *next;
 
         if (!session)
                 return;
@@ -99,12 +98,10 @@ static void call_session_detach(struct plane_executor *executor, uint64_t id) {
         HASH_ITER(hh, executor->comms, comm, next_comm) {
                 plane_comm_lost(executor, comm, id);
         }
-        HASH_ITER(hh, session->buffers, buffer, next) {
-                executor->ops->buffer_retire(executor->plane, id, buffer->id);
-        }
         if (session->reached)
                 executor->ops->reach_retire(executor->plane, id, 0);
-        if (session->ring)
+        /* All at once: the kernel has to acknowledge each change, which takes its time while clients fill the GPU. */
+        if (session->ring || session->buffers)
                 executor->ops->ring_detach(executor->plane, id);
         plane_session_free(executor, session);
 }

@@ -174,8 +174,9 @@ struct plane_ops {
          * about to ring after a silence; it stays the caller's; -1: none. */
         int (*ring_attach)(struct plane *plane, uint64_t session, const struct plane_memory *area, const void *host,
                            int soon_fd, char *error);
-        void (*ring_detach)(struct plane *plane,
-                            uint64_t session); /* its ranks have been detached or aborted, or have left */
+        /* Takes the session's buffers along, also of one that has no area. Its ranks have been detached or aborted, or
+         * have left. */
+        void (*ring_detach)(struct plane *plane, uint64_t session);
         int (*buffer_import)(struct plane *plane, uint64_t session, uint32_t id, const struct plane_memory *memory,
                              char *error);
         void (*buffer_retire)(struct plane *plane, uint64_t session, uint32_t id);

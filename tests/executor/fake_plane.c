@@ -290,8 +290,17 @@ static int fake_ring_attach(struct plane *plane, uint64_t session, const struct 
 static void fake_ring_detach(struct plane *plane, uint64_t session) {
         struct fake_thing *ring = fake_find(&plane->rings, session, 0);
 
+        for (uint32_t i = plane->buffers.n; i-- > 0;) {
+                if (plane->buffers.things[i].key != session)
+                        continue;
+                fake_log(plane, "buffer_retire %" PRIu64 ".%" PRIu64 " with all", session,
+                         plane->buffers.things[i].sub);
+                plane->buffers.things[i] = plane->buffers.things[--plane->buffers.n];
+        }
+        if (!ring)
+                return;
         /* Still mapped: what the executor would fault on. */
-        fake_log(plane, "ring_detach %" PRIu64 " wake=%u", session, ring ? *(const uint32_t *)ring->memory : 0);
+        fake_log(plane, "ring_detach %" PRIu64 " wake=%u", session, *(const uint32_t *)ring->memory);
         fake_remove(plane, &plane->rings, "ring_detach", session, 0);
 }
 

@@ -207,6 +207,28 @@ static void a_session_takes_its_buffers_along(void **state) {
         fake_client_free(base);
 }
 
+/* Each change is waited for until the kernel has acknowledged it. */
+static void all_buffers_go_at_once(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(8192, &memory);
+        uint32_t version;
+
+        for (uint32_t i = 1; i <= 100; i++)
+                assert_int_equal(f->ops->buffer_import(f->plane, 5, i, &memory, f->error), 0);
+        version = f->table->version;
+        f->ops->ring_detach(f->plane, 5); /* there is no area */
+        assert_in_range(f->table->version - version, 1, 2);
+        assert_int_equal(atomic_load(&fake.version), f->table->version);
+        for (uint32_t i = 1; i <= 100; i++)
+                assert_null(fixture_buffer(f, 5, i));
+        assert_int_equal(f->plane->rings[0].session, 0);
+        fake_clock_advance_ms(10000);
+        fixture_tick_until(f, fake.n_open == 0);
+        fixture_close(f);
+        fake_client_free(base);
+}
+
 static void there_is_room_for_so_many_sessions(void **state) {
         struct fixture *f = *state;
         struct plane_memory memory;
@@ -228,6 +250,7 @@ int main(void) {
                 cmocka_unit_test_setup(what_is_held_is_found, setup),
                 cmocka_unit_test_setup(wrong_areas_are_refused, setup),
                 cmocka_unit_test_setup(a_session_takes_its_buffers_along, setup),
+                cmocka_unit_test_setup(all_buffers_go_at_once, setup),
                 cmocka_unit_test_setup(there_is_room_for_so_many_sessions, setup),
         };
 
