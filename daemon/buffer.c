@@ -25,9 +25,11 @@
 #include "daemon/session.h"
 #include "daemon/state.h"
 #include "daemon/tenant.h"
+#include "railmux/railmux.h"
 #include "util/log.h"
 #include "util/memfd.h"
 #include <errno.h>
+#include <event2/event.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +37,7 @@
 #include <unistd.h>
 
 #define BUFFER_BYTES_MAX (UINT64_C(1) << 46)
+#define BUFFER_BUSY_US   100000
 
 uint64_t buffer_round(uint64_t bytes) {
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -223,6 +226,8 @@ struct buffer *buffer_free(struct buffer *buffer) {
         if (!buffer)
                 return NULL;
         record_drop_buffer(buffer);
+        if (buffer->again)
+                event_free(buffer->again);
         call_drop(&buffer->calls, NULL);
         buffer->session->manager->n_packed -= buffer->n_chunks;
         /* The last descriptor of memory of a GPU may take its time, and that of the host's frees all its pages. */
@@ -288,6 +293,29 @@ void buffer_attached(struct buffer *buffer, uint64_t mask, uint32_t code, const 
         record_barrier(buffer->session->manager);
         while (call_pop(&buffer->calls, &session, &id))
                 buffer_reply(buffer, id);
+}
+
+static void buffer_again(evutil_socket_t fd, short what, void *data) {
+        struct buffer *buffer = data;
+
+        (void)fd, (void)what;
+        if (!buffer->retiring)
+                executor_attach_buffer(buffer);
+}
+
+void buffer_busy(struct buffer *buffer, uint64_t mask) {
+        const struct timeval later = {.tv_usec = BUFFER_BUSY_US};
+
+        if (buffer->retiring)
+                return;
+        if (!buffer->again)
+                buffer->again = evtimer_new(buffer->session->manager->base, buffer_again, buffer);
+        if (!buffer->again || evtimer_add(buffer->again, &later) < 0) {
+                buffer_attached(buffer, mask, RMX_E_NO_MEMORY, "the daemon has no memory for a timer");
+                return;
+        }
+        attachment_forget(&buffer->attachment, mask);
+        buffer->attachment.known &= ~mask;
 }
 
 static void buffer_finish(struct buffer *buffer) {

@@ -11,6 +11,7 @@
 #include <uthash.h>
 
 struct call;
+struct event;
 struct session;
 
 enum {
@@ -33,10 +34,11 @@ struct buffer {
 
         bool retiring;
         struct attachment attachment;
-        uint64_t retired;   /* executors that acknowledged BufferRetire and do not map it any more */
-        uint64_t held;      /* executors that acknowledged BufferRetire and still map it */
-        struct call *calls; /* BufferCreate calls that wait, or BufferDestroy ones while retiring */
-        struct reach reach; /* on a GPU: executors of others that have it, too */
+        uint64_t retired;    /* executors that acknowledged BufferRetire and do not map it any more */
+        uint64_t held;       /* executors that acknowledged BufferRetire and still map it */
+        struct event *again; /* NULL: no executor has been busy */
+        struct call *calls;  /* BufferCreate calls that wait, or BufferDestroy ones while retiring */
+        struct reach reach;  /* on a GPU: executors of others that have it, too */
         uint32_t state_slot;
 
         struct charge charge_buffer, charge_fds, charge_bytes;
@@ -67,6 +69,8 @@ static inline bool buffer_on_device(const struct buffer *buffer) {
 uint64_t buffer_needed(const struct buffer *buffer);
 
 void buffer_attached(struct buffer *buffer, uint64_t mask, uint32_t code, const char *message);
+/* These executors do not take it yet; they are asked again. */
+void buffer_busy(struct buffer *buffer, uint64_t mask);
 void buffer_reply(struct buffer *buffer, uint64_t id);
 /* Sends BufferRetire to every executor; the buffer is freed, and destroy calls are answered, when all have let go of
  * it. */

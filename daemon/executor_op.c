@@ -498,7 +498,9 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
         case EXECUTOR_OP_BUFFER_RETIRE:
                 session = manager_session(link->manager, op->object);
                 buffer = session ? buffer_find(session, op->sub) : NULL;
-                if (buffer && op->kind == EXECUTOR_OP_BUFFER_IMPORT)
+                if (buffer && op->kind == EXECUTOR_OP_BUFFER_IMPORT && done->code == RMX_E_BUSY)
+                        buffer_busy(buffer, mask);
+                else if (buffer && op->kind == EXECUTOR_OP_BUFFER_IMPORT)
                         buffer_attached(buffer, mask, done->code, done->message);
                 else if (buffer && done->in_use)
                         buffer_held(buffer, mask);

@@ -38,6 +38,8 @@ void plane_call_buffer(struct plane_executor *executor, const Railmux__Executor_
         }
         r = executor->ops->buffer_import(executor->plane, m->session, m->buffer, &memory, error);
         plane_result_of(result, r, "importing a buffer", error);
+        if (r == -EBUSY)
+                result->code = RMX_E_BUSY;
         if (r) {
                 HASH_DEL(session->buffers, buffer);
                 free(buffer);

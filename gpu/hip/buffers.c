@@ -6,7 +6,8 @@
  * runtime are pieces of blocks. The new one has another handle, but it cannot be mapped beside the old one, whose
  * mapping is not closed before the next window. So the window comes at once. If tasks in hand keep mappings, there are
  * more of them for a while, between which the kernel works: those tasks may end. The control thread does nothing else
- * meanwhile, so the while is short.
+ * meanwhile, so the while is short. Each window stops everybody's requests for some milliseconds, so a session has
+ * TURNS_MOST of them in TURNS_NS, and waits for more; railmuxd asks again for it.
  */
 #include "gpu/hip/buffers.h"
 
@@ -17,8 +18,10 @@
 #include "gpu/hip/rings.h"
 #include "util/clock.h"
 
-#define PLACE_NS UINT64_C(1000000000) /* for a place to become free */
-#define AGAIN_NS UINT64_C(5000000)    /* between windows that closed nothing */
+#define PLACE_NS   UINT64_C(1000000000) /* for a place to become free */
+#define AGAIN_NS   UINT64_C(5000000)    /* between windows that closed nothing, the first time */
+#define TURNS_NS   UINT64_C(1000000000)
+#define TURNS_MOST 8u
 
 static void pause_for(uint64_t ns) {
         uint64_t end = clock_now_ns() + ns;
@@ -27,9 +30,23 @@ static void pause_for(uint64_t ns) {
                 runtime_pause();
 }
 
-int buffers_map(struct plane *plane, uint32_t rings, const struct plane_memory *memory,
+static int turn_take(struct turns *turns, char *error) {
+        const uint64_t now = clock_now_ns();
+
+        if (now - turns->since_ns >= TURNS_NS)
+                *turns = (struct turns){.since_ns = now};
+        if (turns->n == TURNS_MOST)
+                return error_set(-EBUSY, error,
+                                 "memory in the place of other memory, which has to be unmapped, more than %u times in "
+                                 "a second; try again",
+                                 TURNS_MOST);
+        turns->n++;
+        return 0;
+}
+
+int buffers_map(struct plane *plane, struct turns *turns, uint32_t rings, const struct plane_memory *memory,
                 struct memory_mapping **ret_mapping, uint64_t *ret_address, char *error) {
-        uint64_t end = clock_now_ns() + PLACE_NS;
+        uint64_t end = clock_now_ns() + PLACE_NS, again_ns = AGAIN_NS;
         char text[PLANE_TEXT];
         bool closed = true;
         int r;
@@ -45,8 +62,14 @@ int buffers_map(struct plane *plane, uint32_t rings, const struct plane_memory *
                         return error_set(-EINVAL, error,
                                          "the memory that lay there before is still used by a request under way, or "
                                          "still registered: unregister it first");
-                if (!closed)
-                        pause_for(AGAIN_NS);
+                r = turns && plane->park.running ? turn_take(turns, error) : 0; /* else it costs nobody anything */
+                if (r)
+                        return r;
+                turns = NULL;
+                if (!closed) {
+                        pause_for(again_ns);
+                        again_ns *= 2;
+                }
                 r = adaptive_window(plane, &closed, text);
                 if (r)
                         return error_set(plane_fault(plane, r, text), error, "%s", text);
@@ -64,7 +87,7 @@ int buffers_import(struct plane *plane, uint64_t session, uint32_t id, const str
         r = rings_take(plane, session, &ring, error);
         if (r)
                 return r;
-        r = buffers_map(plane, 0, memory, &mapping, &address, error);
+        r = buffers_map(plane, &plane->turns[ring], 0, memory, &mapping, &address, error);
         if (!r) {
                 r = plane_changed(plane,
                                   shadow_buffer_add(&plane->tables.shadow, ring, id, address, memory->bytes, &index),

@@ -74,6 +74,12 @@ struct plane_words {
         } area;
 };
 
+/* What sessions have cost the others lately. */
+struct turns {
+        uint64_t since_ns;
+        uint32_t n; /* windows, since then */
+};
+
 struct plane {
         /* identity */
         uint32_t device;
@@ -111,9 +117,10 @@ struct plane {
         struct adaptive adaptive;
         struct leave leave;
         uint64_t parks, wakes;
-        uint32_t n_held;    /* ranks that stand still */
-        uint64_t window_ns; /* not before: the next try to close mappings */
-        uint64_t asked_ns;  /* when the context was asked last whether it is lost */
+        uint32_t n_held;                 /* ranks that stand still */
+        uint64_t window_ns;              /* not before: the next try to close mappings */
+        struct turns turns[TABLE_RINGS]; /* at the rings' index, and left for who comes to have it next */
+        uint64_t asked_ns;               /* when the context was asked last whether it is lost */
         bool parked;
         bool draining;
         bool wide_wanted; /* park.wide, when the kernel has ended, which has been told to */

@@ -206,7 +206,7 @@ int rings_attach(struct plane *plane, uint64_t session, const struct plane_memor
         r = area->bytes < BELL_AREA_BYTES
                     ? error_set(-EINVAL, error, "a bell area of %llu bytes; %llu are needed",
                                 (unsigned long long)area->bytes, (unsigned long long)BELL_AREA_BYTES)
-                    : buffers_map(plane, UINT32_C(1) << index, area, &ring->mapping, &ring->area, error);
+                    : buffers_map(plane, NULL, UINT32_C(1) << index, area, &ring->mapping, &ring->area, error);
         if (!r && ring->area % 128)
                 r = error_set(-EINVAL, error, "a bell area that is not aligned");
         if (!r)

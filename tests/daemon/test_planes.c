@@ -205,6 +205,8 @@ static void test_bad_memory(void **state) {
                 {1, 64, 8192, 4097, 4096}, {1, 64, 4096, 0, 8192}, {1, 64, 0, UINT64_MAX - 4095, 4096},
                 {1, 64, 8192, 1, 4096},
         };
+        uint64_t call, destroy;
+        unsigned int n;
 
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
                 Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
@@ -239,6 +241,19 @@ static void test_bad_memory(void **state) {
         assert_int_equal(open_ring(client, 1, "a"), RMX_E_INVALID);
         plane_write(f, 1, "fail", "buffer_import 12");
         assert_int_equal(create_buffer(client, 1, 4096, 1, "a"), RMX_E_NO_MEMORY);
+        plane_write(f, 1, "fail", "buffer_import 16"); /* EBUSY: it is asked again */
+        call = send_buffer_create_device(client, 2, 4096, 1, "b");
+        fixture_wait(f, plane_count(f, 1, "buffer_import") >= 3);
+        plane_write(f, 1, "fail", NULL);
+        assert_int_equal(take_reply(client, call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, 0), 0);
+        assert_int_equal(take_ack(client, send_buffer_destroy(client, 2), NULL, 0), 0);
+        plane_write(f, 1, "fail", "buffer_import 16"); /* and not any more */
+        n = plane_count(f, 1, "buffer_import");
+        call = send_buffer_create_device(client, 2, 4096, 1, "b");
+        fixture_wait(f, plane_count(f, 1, "buffer_import") >= n + 2);
+        destroy = send_buffer_destroy(client, 2);
+        assert_int_equal(take_reply(client, call, 0, 0), RMX_E_INVALID);
+        assert_int_equal(take_ack(client, destroy, NULL, 0), 0);
         plane_write(f, 1, "fail", NULL);
         assert_int_equal(open_ring(client, 1, "a"), 0);
         assert_int_equal(create_buffer(client, 1, 4096, 1, "a"), 0);

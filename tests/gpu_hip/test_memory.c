@@ -354,6 +354,42 @@ static void a_place_is_freed_at_once(void **state) {
         fake_client_free(base);
 }
 
+/* Each stops everybody's requests for a while. */
+static void windows_have_a_limit(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory, other;
+        void *base = fake_client_alloc(ALLOCATION, &memory), *others = fake_client_alloc(ALLOCATION, &other);
+        uint32_t n = 1;
+
+        assert_int_equal(f->ops->buffer_import(f->plane, 2, 1, &other, f->error), 0);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, n, &memory, f->error), 0);
+        for (uint32_t k = 0; k < 3; k++) {
+                const uint32_t launches = fake.launches;
+
+                for (uint32_t i = 0; i < 8; i++) {
+                        fake_client_replace(base, ALLOCATION - n, &memory);
+                        f->ops->buffer_retire(f->plane, 1, n);
+                        assert_int_equal(f->ops->buffer_import(f->plane, 1, ++n, &memory, f->error), 0);
+                }
+                fake_client_replace(base, ALLOCATION - n, &memory);
+                f->ops->buffer_retire(f->plane, 1, n); /* (nothing of the session is left) */
+                for (uint32_t i = 0; i < 3; i++)
+                        assert_int_equal(f->ops->buffer_import(f->plane, 1, n + 1, &memory, f->error), -EBUSY);
+                assert_non_null(strstr(f->error, "try again"));
+                assert_int_equal(fake.launches, launches + 8);
+                fake_clock_advance_ms(1000);
+                assert_int_equal(f->ops->buffer_import(f->plane, 1, ++n, &memory, f->error), 0);
+                fake_clock_advance_ms(1000);
+        }
+        /* Others have theirs. */
+        fake_client_replace(others, 4096, &other);
+        f->ops->buffer_retire(f->plane, 2, 1);
+        assert_int_equal(f->ops->buffer_import(f->plane, 2, 2, &other, f->error), 0);
+        fixture_close(f);
+        fake_client_free(base);
+        fake_client_free(others);
+}
+
 static void a_place_that_tasks_do_not_keep(void **state) {
         struct fixture *f = *state;
         struct plane_memory memory, other;
@@ -473,6 +509,7 @@ int main(void) {
                 cmocka_unit_test_setup(a_short_silence_is_used, setup),
                 cmocka_unit_test_setup(pools_of_others_stay_while_there_are_tasks, setup),
                 cmocka_unit_test_setup(a_place_is_freed_at_once, setup),
+                cmocka_unit_test_setup(windows_have_a_limit, setup),
                 cmocka_unit_test_setup(a_place_that_tasks_do_not_keep, setup),
                 cmocka_unit_test_setup(a_place_that_tasks_keep, setup),
                 cmocka_unit_test_setup(a_place_that_is_still_registered, setup),
