@@ -471,6 +471,23 @@ static void comm_device_introduce(struct executor_link *link, const struct execu
                 executor_op_push(link, EXECUTOR_OP_PEER_ATTACH, other->index, 0);
 }
 
+/* One that could not map another's pool tries again for each comm that needs it. */
+void comm_device_acquaint(const struct comm *comm) {
+        const uint64_t needed = comm_needed(comm);
+        struct executor_link *link, *other;
+
+        DL_FOREACH(comm->manager->links, link) {
+                const uint64_t mask = executor_link_mask(link);
+
+                if (!(needed & mask) || comm->attachment.sent & mask || !executor_link_connected(link))
+                        continue;
+                DL_FOREACH(comm->manager->links, other) {
+                        if (other != link && needed & executor_link_mask(other) && executor_link_connected(other))
+                                comm_device_introduce(link, other);
+                }
+        }
+}
+
 void comm_device_join(struct executor_link *link, bool fresh) {
         struct manager *manager = link->manager;
         uint64_t mask = executor_link_mask(link);

@@ -49,6 +49,8 @@ void comm_device_lost(struct executor_link *link, const char *reason);
 void comm_device_ended(struct comm *comm);
 /* It has sent its inventory: it and the others learn of each other's pools. fresh: another process than before. */
 void comm_device_join(struct executor_link *link, bool fresh);
+/* Before they are told of it: those that could not learn of each other's pools try again. */
+void comm_device_acquaint(const struct comm *comm);
 /* It has confirmed COMM_DETACH. */
 void comm_device_detached(struct executor_link *link, uint64_t comm);
 /* All that it had to be told of what has gone is on its way: what is not cannot be there. */

@@ -139,8 +139,10 @@ void executor_attach_buffer(struct buffer *buffer) {
 void executor_attach_comm(struct comm *comm) {
         if (comm->manager->on_device && !comm_device_ready(comm))
                 return; /* comm_device_retry */
-        if (comm->manager->on_device)
+        if (comm->manager->on_device) {
+                comm_device_acquaint(comm);
                 reach_settle(comm);
+        }
         executor_attach(comm->manager, comm_needed(comm), &comm->attachment, EXECUTOR_OP_COMM_ATTACH, comm->number, 0);
         reach_comm(comm);
 }
@@ -543,10 +545,12 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
                 reach_done(link, op, done);
                 return;
         case EXECUTOR_OP_PEER_ATTACH:
-                if (done->code)
+                if (done->code) {
+                        link->peers[op->object] = 0; /* comm_device_acquaint */
                         log_fields(LOG_LEVEL_ERROR, (const char *const[]){"EXECUTOR", link->name, NULL},
                                    "executor %s cannot reach the staging of executor %u: %s", link->name,
                                    (unsigned int)op->object, done->message);
+                }
                 return;
         default:
                 return; /* nobody waits for the end of a detach */

@@ -235,6 +235,31 @@ static void test_memory_lost(void **state) {
         assert_int_equal(take_ack(client, send_buffer_destroy(client, 1), NULL, 0), 0);
 }
 
+/* One that could not map the staging of another is asked again when somebody needs it. */
+static void test_peer_refused(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        uint32_t handles[GPUS];
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                assert_int_equal(
+                        take_ack(set->clients[i], send_comm_destroy(set->clients[i], set->all_handles[i], 0), NULL, 0),
+                        0);
+        for (uint32_t i = 0; i < GPUS; i++)
+                fixture_wait(f, plane_count(f, i, "comm_detach 1") == 1);
+        plane_write(f, 2, "fail", "peer_add 12");
+        plane_kill(f, 3);
+        plane_start(f, 3);
+        fixture_wait(f, plane_count(f, 2, "peer_add 3 ") == 2);
+        plane_wait_ready(f, GPUS);
+        plane_write(f, 2, "fail", NULL);
+        make_comm(set->clients, GPUS, handles);
+        assert_int_equal(plane_count(f, 2, "peer_add 3 "), 3);
+        assert_int_equal(plane_count(f, 1, "peer_add 3 "), 2);
+        make_comm(set->clients, GPUS, handles);
+        assert_int_equal(plane_count(f, 2, "peer_add 3 "), 3);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
@@ -245,6 +270,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_two_killed, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_hangs, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_memory_lost, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_peer_refused, setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
