@@ -8,6 +8,9 @@
  * more of them for a while, between which the kernel works: those tasks may end. The control thread does nothing else
  * meanwhile, so the while is short. Each window stops everybody's requests for some milliseconds, so a session has
  * TURNS_MOST of them in TURNS_NS, and waits for more; railmuxd asks again for it.
+ *
+ * Memory of another GPU is not taken from sessions of this one: every look at an area there would go over the links
+ * between GPUs, and all sessions' requests would wait behind it.
  */
 #include "gpu/hip/buffers.h"
 
@@ -53,6 +56,11 @@ int buffers_map(struct plane *plane, struct turns *turns, uint32_t rings, const 
 
         for (;;) {
                 r = memory_import(&plane->memory, rings, memory, ret_mapping, ret_address, error);
+                if (!r && memory_check_here(&plane->memory, *ret_mapping, error)) {
+                        memory_release(&plane->memory, *ret_mapping);
+                        *ret_mapping = NULL;
+                        return -EINVAL;
+                }
                 if (r != -EBUSY)
                         return r;
                 if (!plane->memory.n_retired)

@@ -316,3 +316,27 @@ int memory_import(struct memory *memory, uint32_t rings, const struct plane_memo
         *ret_address = (uint64_t)(uintptr_t)mapping->base + what->offset;
         return 0;
 }
+
+/* What the runtime cannot tell is taken for memory that is here. */
+static bool lies_elsewhere(const struct memory *memory, const void *at) {
+        hipPointer_attribute attribute = HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        int device = -1;
+        void *data = &device;
+
+        if (hipDrvPointerGetAttributes(1, &attribute, &data, (hipDeviceptr_t)(uintptr_t)at) != hipSuccess) {
+                (void)hipGetLastError();
+                return false;
+        }
+        return device >= 0 && (uint32_t)device != memory->device;
+}
+
+int memory_check_here(const struct memory *memory, const struct memory_mapping *mapping, char *error) {
+        const char *at = mapping->base;
+        bool elsewhere = !mapping->n_chunks && lies_elsewhere(memory, at);
+
+        for (uint32_t i = 0; !elsewhere && i < mapping->n_chunks; i++) {
+                elsewhere = lies_elsewhere(memory, at);
+                at += mapping->chunk_bytes[i];
+        }
+        return elsewhere ? error_set(-EINVAL, error, "the memory lies on another GPU") : 0;
+}

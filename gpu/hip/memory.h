@@ -25,6 +25,8 @@ void memory_deinit(struct memory *memory, bool abandon);
  * that was released and not yet closed. */
 int memory_import(struct memory *memory, uint32_t rings, const struct plane_memory *what,
                   struct memory_mapping **ret_mapping, uint64_t *ret_address, char *error);
+/* -EINVAL if the runtime says that some of it lies on another GPU than the kernels. */
+int memory_check_here(const struct memory *memory, const struct memory_mapping *mapping, char *error);
 /* No kernel uses it any more. It stays mapped until memory_close. NULL is allowed. */
 void memory_release(struct memory *memory, struct memory_mapping *mapping);
 /* Nanoseconds since the oldest one was released; 0 if there is none. */

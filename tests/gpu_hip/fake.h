@@ -35,6 +35,7 @@ struct fake {
         size_t free_bytes;          /* of GPU memory */
         size_t refuse_above;        /* larger allocations fail; 0: none does */
         bool refuse_host;           /* pinned memory cannot be had */
+        uint32_t mark_elsewhere;    /* memory that begins with this word lies on another GPU; 0: none does */
         void *elsewhere;            /* what is pinned next the device sees here: a client has punched a hole */
         _Atomic bool refuse_launch; /* kernels cannot be launched */
         bool lost;                  /* the context is */

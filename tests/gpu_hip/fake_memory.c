@@ -170,6 +170,14 @@ hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDevicep
         return hipSuccess;
 }
 
+hipError_t hipDrvPointerGetAttributes(unsigned int n, hipPointer_attribute *attributes, void **data,
+                                      hipDeviceptr_t at) {
+        assert_int_equal(n, 1);
+        assert_int_equal(attributes[0], HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+        *(int *)data[0] = fake.mark_elsewhere && *(const uint32_t *)at == fake.mark_elsewhere ? 3 : 0;
+        return fake_context();
+}
+
 static void client_export(void *address, size_t bytes, struct plane_memory *ret_memory) {
         hipIpcMemHandle_t handle;
 

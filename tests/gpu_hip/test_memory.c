@@ -263,6 +263,43 @@ static void bad_chunks_are_refused(void **state) {
         close(fd);
 }
 
+/* Looks at it would go over the links between GPUs. What is reached, and pools, lie on other GPUs as a rule. */
+static void memory_of_another_gpu_is_refused(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory;
+        struct client client;
+        uint32_t *base = fake_client_alloc(ALLOCATION, &memory), first;
+        int fd;
+
+        *base = fake.mark_elsewhere = 101;
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), -EINVAL);
+        assert_non_null(strstr(f->error, "lies on another GPU"));
+        assert_null(fixture_buffer(f, 1, 10));
+        assert_int_equal(f->ops->peer_add(f->plane, 5, 1, &memory, f->error), 0);
+        f->ops->peer_remove(f->plane, 5);
+        assert_int_equal(f->ops->reach_import(f->plane, 1, 10, &memory, f->error), 0);
+        f->ops->reach_retire(f->plane, 1, 0);
+
+        client_init(&client, 1);
+        first = *(uint32_t *)(void *)client.area;
+        *(uint32_t *)(void *)client.area = 101;
+        assert_int_equal(client_attach(f, &client), -EINVAL);
+        assert_non_null(strstr(f->error, "lies on another GPU"));
+        *(uint32_t *)(void *)client.area = first;
+        assert_int_equal(client_attach(f, &client), 0);
+        f->ops->ring_detach(f->plane, 1);
+
+        fd = pack_chunks(3, 0, &memory); /* the second one */
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), -EINVAL);
+        assert_non_null(strstr(f->error, "lies on another GPU"));
+        fake.mark_elsewhere = 0;
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, 10, &memory, f->error), 0);
+        fixture_close(f);
+        close(fd);
+        client_deinit(&client);
+        fake_client_free(base);
+}
+
 /* Those that named it have been answered before it was released. */
 static void tasks_in_hand_do_not_keep_buffers(void **state) {
         struct fixture *f = *state;
@@ -505,6 +542,7 @@ int main(void) {
                 cmocka_unit_test_setup(a_handle_of_the_middle_is_refused_again, setup),
                 cmocka_unit_test_setup(chunks_are_mapped_side_by_side, setup),
                 cmocka_unit_test_setup(bad_chunks_are_refused, setup),
+                cmocka_unit_test_setup(memory_of_another_gpu_is_refused, setup),
                 cmocka_unit_test_setup(tasks_in_hand_do_not_keep_buffers, setup),
                 cmocka_unit_test_setup(a_short_silence_is_used, setup),
                 cmocka_unit_test_setup(pools_of_others_stay_while_there_are_tasks, setup),

@@ -82,6 +82,8 @@ hipError_t hipExtMallocWithFlags(void **address, size_t bytes, unsigned int flag
 hipError_t hipFree(void *address);
 hipError_t hipMemGetInfo(size_t *free_bytes, size_t *total);
 hipError_t hipMemGetAddressRange(hipDeviceptr_t *base, size_t *bytes, hipDeviceptr_t at);
+typedef enum { HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9 } hipPointer_attribute;
+hipError_t hipDrvPointerGetAttributes(unsigned int n, hipPointer_attribute *attributes, void **data, hipDeviceptr_t at);
 hipError_t hipHostMalloc(void **address, size_t bytes, unsigned int flags);
 hipError_t hipHostFree(void *address);
 hipError_t hipHostRegister(void *address, size_t bytes, unsigned int flags);
