@@ -48,6 +48,7 @@
 #define KEEPER_OWN_FDS 64u /* what keeper and child need besides the store */
 
 #define KEEPER_GRACE_MS      10000u
+#define KEEPER_LONG_GRACE_MS 40000u /* executors wait for half a minute until a GPU's kernels have ended */
 #define KEEPER_EXECUTORS_MAX 65u
 #define KEEPER_RETRY_NS      UINT64_C(1000000000)
 
@@ -252,7 +253,7 @@ static void keeper_stop_executors(struct keeper *keeper) {
         DL_FOREACH(keeper->executors, process) {
                 process->start_at_ns = 0;
                 any = any || process->pid;
-                keeper_process_signal(process, SIGTERM, KEEPER_GRACE_MS);
+                keeper_process_signal(process, SIGTERM, KEEPER_LONG_GRACE_MS);
         }
         if (!any)
                 keeper->state = KEEPER_DONE;

@@ -23,7 +23,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#define CHILD_GRACE_MS 5000
+#define CHILD_GRACE_MS 40000 /* executors wait for half a minute until a GPU's kernels have ended */
 #define NS_PER_MS      UINT64_C(1000000)
 
 struct child {

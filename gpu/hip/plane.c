@@ -26,7 +26,7 @@
  * the clients' small GEMMs already lose a tenth to a quarter of their speed, with two a percent at most. */
 #define BLOCKS_LATENCY 17u /* of 8 warps: a worker for each lane */
 #define BLOCKS_SHARED  2u
-#define STOP_MS        1000u
+#define STOP_LEAST_MS  1000u
 #define LEFT_NS        UINT64_C(500000000) /* if nothing is said */
 #define ASK_NS         UINT64_C(1000000000)
 
@@ -121,6 +121,21 @@ static int words_open(struct plane *plane, char *error) {
         return 0;
 }
 
+/* To go with a kernel that still runs ends the contexts of others on some systems, so it is waited for as long as it
+ * may take, however long the copies to the areas have taken. (Who stops executors gives them more time than that.) */
+static int stop_at_last(struct plane *plane, char *error) {
+        const uint64_t began_ns = clock_now_ns();
+        uint64_t gone_ms;
+        int r = rings_tell_parked(plane, error);
+
+        if (r)
+                return r;
+        gone_ms = (clock_now_ns() - began_ns) / 1000000;
+        return park_stop(
+                &plane->park, &plane->tables, PARK_AT_ONCE,
+                gone_ms < RUNTIME_LOST_MS - STOP_LEAST_MS ? RUNTIME_LOST_MS - (uint32_t)gone_ms : STOP_LEAST_MS, error);
+}
+
 static void hip_close(struct plane *plane) {
         char text[PLANE_TEXT];
         int r = 0;
@@ -130,9 +145,7 @@ static void hip_close(struct plane *plane) {
         watch_close(&plane->watch);
         if ((plane->park.running || plane->park.queued || plane->leave.asked_ns) && !plane->fault) {
                 plane->parked = true; /* a successor may serve the areas; until then, wake words tell who waits */
-                r = rings_tell_parked(plane, text);
-                if (!r)
-                        r = park_stop(&plane->park, &plane->tables, PARK_AT_ONCE, STOP_MS, text);
+                r = stop_at_last(plane, text);
                 plane_fault(plane, r, text);
         }
         burst_close(&plane->burst, plane->fault != 0);

@@ -307,6 +307,27 @@ static void a_call_finds_a_lost_context(void **state) {
         fake_client_free(base);
 }
 
+static uint32_t n_looks;
+
+static void end_after_ten_seconds(void) {
+        fake_clock_advance_ms(30);
+        if (++n_looks == 333)
+                atomic_store(&fake.deaf_to_stop, false);
+}
+
+/* GPUs stand still for so long, and to go with a kernel that runs may end others' contexts. */
+static void a_kernel_that_ends_late(void **state) {
+        struct fixture f;
+
+        (void)state;
+        n_looks = 0;
+        open_with(&f, PLANE_SHARED);
+        fixture_tick(&f);
+        atomic_store(&fake.deaf_to_stop, true);
+        fake.at_look = end_after_ten_seconds;
+        close_with(&f);
+}
+
 /* Rings are the first to find out. */
 static void a_context_lost_in_the_end(void **state) {
         struct plane_memory memory;
@@ -342,6 +363,7 @@ int main(void) {
                 cmocka_unit_test(draining_a_parked_plane),
                 cmocka_unit_test(a_context_lost_while_parked_is_a_fault),
                 cmocka_unit_test(a_call_finds_a_lost_context),
+                cmocka_unit_test(a_kernel_that_ends_late),
                 cmocka_unit_test(a_context_lost_in_the_end),
         };
 
