@@ -131,8 +131,10 @@ static int parked_tick(struct plane *plane, char *error) {
 
         if (park->running && park->asked != PARK_RUN)
                 return 0;
-        if (!park->running && !park->queued)
-                latch_arm(&park->latch); /* before wake words are read: who is not in time for these lifts it later */
+        if (!park->running && !park->queued) {
+                latch_judge(&park->latch); /* (a window has ended what was queued) */
+                latch_arm(&park->latch);   /* before wake words are read: who is not in time for these lifts it later */
+        }
         begun = park->queued && park_begun(park);
         atomic_thread_fence(memory_order_acquire); /* partner: rmx_bell_look, which raises its wake word before that */
         told = rings_wakes(plane) || park->running || hold_any(plane);

@@ -115,7 +115,8 @@ static int left(struct plane *plane, uint64_t now, char *error) {
         plane->leave.left = true;
         plane->parked = true;
         plane->parks++;
-        rings_wakes(plane); /* words that count from here on mean that somebody saw `parked` */
+        rings_wakes(plane);              /* words that count from here on mean that somebody saw `parked` */
+        latch_judge(&plane->park.latch); /* how the one that has left began */
         latch_arm(&plane->park.latch);
         r = rings_tell_parked(plane, error);
         if (!r)

@@ -355,6 +355,25 @@ static void a_line_that_nobody_has_seen(void **state) {
         rig_deinit(&rig);
 }
 
+/* How it had begun is looked at, as when it is parked. */
+static void a_latch_held_down_before(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_init(&rig, PLANE_ADAPTIVE);
+        request(&rig, LARGE);
+        plane_lock(rig.f.plane);
+        rig.f.plane->park.latch.waited_for = rig.f.plane->park.latch.held = true;
+        plane_unlock(rig.f.plane);
+        fake_clock_advance_ms(1);
+        request(&rig, LARGE);
+        wait_until(parked(&rig));
+        plane_lock(rig.f.plane);
+        assert_int_equal(rig.f.plane->park.latch.n_misused, 1);
+        plane_unlock(rig.f.plane);
+        rig_deinit(&rig);
+}
+
 /* Some workers have ended, another has a task that needs them. */
 static void a_kernel_that_does_not_come_to_an_end(void **state) {
         struct rig rig;
@@ -583,6 +602,7 @@ int main(void) {
                 cmocka_unit_test(a_place_used_again),
                 cmocka_unit_test(tables_that_change_before_it_has_ended),
                 cmocka_unit_test(a_line_that_nobody_has_seen),
+                cmocka_unit_test(a_latch_held_down_before),
                 cmocka_unit_test(a_kernel_that_does_not_come_to_an_end),
                 cmocka_unit_test(tables_that_change_meanwhile),
                 cmocka_unit_test(windows_meanwhile),

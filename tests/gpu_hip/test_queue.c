@@ -281,6 +281,30 @@ static void a_latch_that_is_held_down_all_the_time(void **state) {
         pthread_join(thread, NULL);
 }
 
+/* That what is queued ends for a window does not make up for it. */
+static void misuse_before_a_window_counts(void **state) {
+        struct plane_memory memory;
+        struct fixture f;
+        void *base;
+
+        (void)state;
+        open_with(&f);
+        base = fake_client_alloc(8192, &memory);
+        assert_int_equal(f.ops->peer_add(f.plane, 5, 1, &memory, f.error), 0);
+        fixture_silence(&f, 400);
+        assert_true(queued() && parked(&f));
+        plane_lock(f.plane);
+        f.plane->park.latch.held = true;
+        plane_unlock(f.plane);
+        f.ops->peer_remove(f.plane, 5);
+        fixture_tick_until(&f, queued() && fake.closes == 1);
+        plane_lock(f.plane);
+        assert_int_equal(f.plane->park.latch.n_misused, 1);
+        plane_unlock(f.plane);
+        close_with(&f);
+        fake_client_free(base);
+}
+
 /* Lifted again and again by somebody who does not ring. */
 static void a_latch_lifted_in_vain(void **state) {
         struct fixture f;
@@ -665,6 +689,7 @@ int main(void) {
                 cmocka_unit_test(a_latch_held_down),
                 cmocka_unit_test(a_latch_with_a_hole),
                 cmocka_unit_test(a_latch_that_is_held_down_all_the_time),
+                cmocka_unit_test(misuse_before_a_window_counts),
                 cmocka_unit_test(a_latch_lifted_in_vain),
                 cmocka_unit_test(a_latch_with_nonsense),
                 cmocka_unit_test(work_in_hand_at_the_end),
