@@ -30,7 +30,7 @@ void plane_result_set(struct dispatch_result *result, uint32_t code, const char 
 void plane_result_of(struct dispatch_result *result, int r, const char *what, const char *error) {
         uint32_t code = RMX_E_INTERNAL;
 
-        if (!r || r == -EEXIST)
+        if (!r)
                 return;
         if (r == -ENOMEM || r == -EMFILE)
                 code = RMX_E_NO_MEMORY;

@@ -417,6 +417,13 @@ static void test_attach_fails(void **state) {
         }
         for (uint32_t i = 0; i < GPUS; i++)
                 fixture_wait(f, i == 2 || plane_count(f, i, "comm_detach") == 1);
+        /* What is there of that name is something else. */
+        plane_write(f, 2, "fail", "comm_attach 17");
+        call_id_create(clients[0], id);
+        for (uint32_t r = 0; r < GPUS; r++)
+                calls[r] = send_comm_create(clients[r], id, GPUS, r);
+        for (uint32_t r = 0; r < GPUS; r++)
+                assert_int_equal(take_comm(clients[r], calls[r]).code, RMX_E_INTERNAL);
         plane_write(f, 2, "fail", NULL);
         make_comm(clients, GPUS, handles);
 }
