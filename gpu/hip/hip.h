@@ -35,6 +35,8 @@ struct ring {
         const struct bell_host *host; /* the client writes it at any time */
         uint32_t wake;                /* host->wake as last seen */
         int soon_fd;                  /* with host: what the thread that watches listens to; -1: nothing */
+        uint32_t missed;              /* where a worker was when the counter was beyond all lines, */
+        uint32_t n_missed;            /* so many times in a row */
         uint32_t n_held;              /* ranks; see hold.c for this and the rest */
         uint32_t limit;
         bool limited;

@@ -233,6 +233,10 @@ bool park_saw(const struct park *park, const struct tables *tables, uint32_t rin
         return true;
 }
 
+uint32_t park_next(const struct tables *tables, uint32_t ring) {
+        return __atomic_load_n(&tables->report->next[0][ring], __ATOMIC_RELAXED); /* as above */
+}
+
 void park_forget_ring(const struct park *park, const struct tables *tables, uint32_t ring) {
         for (uint32_t i = 0; i < park->n_workers; i++) /* workers write it only when they end, and then what is true */
                 __atomic_store_n(&tables->report->next[i][ring], 0, __ATOMIC_RELAXED);

@@ -62,6 +62,8 @@ int park_stop(struct park *park, struct tables *tables, uint32_t stop, uint32_t 
 uint64_t park_kept(const struct park *park, const struct tables *tables);
 /* Had every worker seen all lines of the ring, up to the one that `counter` is the number of, when the kernel ended? */
 bool park_saw(const struct park *park, const struct tables *tables, uint32_t ring, uint32_t counter);
+/* The line of the ring that the first worker looked for when the kernel ended. */
+uint32_t park_next(const struct tables *tables, uint32_t ring);
 /* Another session's ring has the entry from now on: no worker has seen a line of it. */
 void park_forget_ring(const struct park *park, const struct tables *tables, uint32_t ring);
 /* The rings that these tasks came from, a bit each. */

@@ -18,6 +18,8 @@
 #include "gpu/hip/watch.h"
 #include "ring/line.h"
 
+#define MISSED_MOST 3u
+
 _Static_assert(BELL_OFFSET_RELEASED + BELL_DEPTH * 4 <= BELL_OFFSET_LINES, "the area's layout");
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -99,11 +101,30 @@ int rings_counters(struct plane *plane, bool *ret_rang, char *error) {
         return r;
 }
 
-bool rings_seen(const struct plane *plane) {
+/* The counter is the client's: one that has been beyond all lines, and no line came, counts for nothing until one does.
+ * (Who has drawn a number and waits with its line finds `parked`.) */
+static bool ring_seen(struct plane *plane, uint32_t index) {
+        struct ring *ring = &plane->rings[index];
+        const uint32_t next = park_next(&plane->tables, index);
+
+        if (next != ring->missed)
+                ring->n_missed = 0;
+        ring->missed = next;
+        if (park_saw(&plane->park, &plane->tables, index, plane->words->counter[index]))
+                return true;
+        if (ring->n_missed == MISSED_MOST)
+                return true;
+        ring->n_missed++;
+        return false;
+}
+
+bool rings_seen(struct plane *plane) {
+        bool seen = true;
+
         for (uint32_t i = 0; i < TABLE_RINGS; i++)
-                if (plane->rings[i].mapping && !park_saw(&plane->park, &plane->tables, i, plane->words->counter[i]))
-                        return false;
-        return true;
+                if (plane->rings[i].mapping && !ring_seen(plane, i))
+                        seen = false;
+        return seen;
 }
 
 bool rings_wakes(struct plane *plane) {

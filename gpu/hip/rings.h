@@ -23,8 +23,9 @@ void rings_detach(struct plane *plane, uint64_t session);
 /* All of them, without a word: another executor may serve them. After a fault, only what is ours is freed. */
 void rings_close(struct plane *plane);
 
-/* Had all workers seen all lines when the kernel ended, up to where the counters are (rings_counters)? */
-bool rings_seen(const struct plane *plane);
+/* Had all workers seen all lines when the kernel ended, up to where the counters are (rings_counters)? Once for each
+ * end, since counters that have been wrong too often are left out. */
+bool rings_seen(struct plane *plane);
 /* Writes plane->parked into all areas. */
 int rings_tell_parked(struct plane *plane, char *error);
 /* Reads all areas' counters; *ret_rang: one is not what it was at the last reading. */

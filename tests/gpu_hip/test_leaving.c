@@ -355,6 +355,61 @@ static void a_line_that_nobody_has_seen(void **state) {
         rig_deinit(&rig);
 }
 
+/* Workers find no line there. */
+static void count_without_lines(void) {
+        struct table_report *report = (struct table_report *)(uintptr_t)ringing->f.plane->tables.report;
+        const uint32_t ring = rings_find(ringing->f.plane, 5);
+
+        for (uint32_t i = 0; i < TABLE_WORKERS_MAX; i++)
+                __atomic_store_n(&report->next[i][ring], 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&client_header(&ringing->client)->counter, 1000, __ATOMIC_RELAXED);
+}
+
+static void leave_in_vain(struct rig *rig, uint32_t n) {
+        for (uint32_t i = 0; i < n; i++) {
+                const uint64_t wakes = info_of(rig).wakes;
+
+                fake_clock_advance_ms(250);
+                request(rig, LARGE);
+                fake_clock_advance_ms(1);
+                request(rig, LARGE);
+                wait_until(info_of(rig).wakes == wakes + 1);
+                wait_until(!__atomic_load_n(&client_header(&rig->client)->parked, __ATOMIC_RELAXED));
+        }
+}
+
+static void leave_at_last(struct rig *rig) {
+        fake_clock_advance_ms(250);
+        request(rig, LARGE);
+        fake_clock_advance_ms(1);
+        request(rig, LARGE);
+        wait_until(parked(rig));
+        fake_clock_advance_ms(1);
+        assert_true(parked(rig));
+        wake(rig);
+        wait_until(!parked(rig));
+        wait_until(!__atomic_load_n(&client_header(&rig->client)->parked, __ATOMIC_RELAXED));
+}
+
+/* Whoever writes there does not keep the others' kernel for ever; but again when lines have come. */
+static void a_counter_without_lines(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_init(&rig, PLANE_ADAPTIVE);
+        ringing = &rig;
+        atomic_store(&fake.at_stop, count_without_lines);
+        leave_in_vain(&rig, 3);
+        leave_at_last(&rig);
+        leave_at_last(&rig);
+        atomic_store(&fake.at_stop, NULL);
+        leave_at_last(&rig);
+        atomic_store(&fake.at_stop, count_without_lines);
+        leave_in_vain(&rig, 3);
+        leave_at_last(&rig);
+        rig_deinit(&rig);
+}
+
 /* How it had begun is looked at, as when it is parked. */
 static void a_latch_held_down_before(void **state) {
         struct rig rig;
@@ -603,6 +658,7 @@ int main(void) {
                 cmocka_unit_test(tables_that_change_before_it_has_ended),
                 cmocka_unit_test(a_line_that_nobody_has_seen),
                 cmocka_unit_test(a_latch_held_down_before),
+                cmocka_unit_test(a_counter_without_lines),
                 cmocka_unit_test(a_kernel_that_does_not_come_to_an_end),
                 cmocka_unit_test(tables_that_change_meanwhile),
                 cmocka_unit_test(windows_meanwhile),
