@@ -100,7 +100,9 @@ static void executor_link_close(struct executor_link *link) {
                 event_free(link->write_event);
         if (link->retry_event)
                 event_free(link->retry_event);
-        link->read_event = link->write_event = link->retry_event = NULL;
+        if (link->stand_event)
+                event_free(link->stand_event);
+        link->read_event = link->write_event = link->retry_event = link->stand_event = NULL;
         if (link->fd >= 0)
                 close(link->fd);
         link->fd = -1;

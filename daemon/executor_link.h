@@ -70,7 +70,7 @@ struct executor_link {
         /* links */
         int fd;
         int pidfd; /* of the process that is or was last connected; -1: it has ended, or cannot be watched */
-        struct event *read_event, *write_event, *retry_event, *pidfd_event;
+        struct event *read_event, *write_event, *retry_event, *pidfd_event, *stand_event;
 
         /* state */
         enum executor_link_state state;

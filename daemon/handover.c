@@ -22,8 +22,9 @@
  * A communicator over several nodes is none of this. What its ranks there have pushed nobody could bring to a stand
  * from here, and so it is lost as soon as one of its executors wants to end (RMX_E_LOST).
  *
- * What can go wrong. A rank never comes to the request that another one has begun: the executor's bound ends the
- * waiting, it goes without being told, and all its communicators that were not handed over are lost like after a crash.
+ * What can go wrong. A rank never comes to the request that another one has begun: after STAND_US its communicator is
+ * ended, as if the executor had died, and the others stand without it. Should that take too long, the executor's bound
+ * ends the waiting, it goes without being told, and all its communicators that were not handed over are lost.
  * Another executor dies: the communicator is lost, and its abort ends the stand. An executor loses its connection: it
  * is told again what it has to do; each message may come twice. No new process comes: after AWAY_NS the communicator is
  * lost.
@@ -56,7 +57,8 @@
 #include <string.h>
 #include <utlist.h>
 
-#define AWAY_NS (UINT64_C(60) * 1000000000u)
+#define AWAY_NS  (UINT64_C(60) * 1000000000u)
+#define STAND_US 1500000 /* below LINK_DRAIN_BOUND of executor/link.c, with time to end what does not stand */
 
 static bool in_force(const struct comm *comm) {
         return comm->state == COMM_READY && !comm->code && !comm->aborting;
@@ -250,6 +252,43 @@ void handover_check(struct manager *manager) {
         go(manager, mask);
 }
 
+/* The executor goes soon whatever we say: one communicator must not cost the others theirs. */
+static struct comm *in_the_way(struct manager *manager, uint64_t mask) {
+        struct comm *comm = manager->comms;
+
+        while (comm && !(comm_needed(comm) & mask && in_force(comm) && comm->handover.state == HANDOVER_HOLDING &&
+                         !stands(comm)))
+                comm = comm->hh.next;
+        return comm;
+}
+
+static void stand_late(evutil_socket_t fd, short what, void *data) {
+        struct executor_link *link = data;
+        struct comm *comm;
+        char text[96];
+
+        (void)fd, (void)what;
+        if (!draining(link) || link->told_go)
+                return;
+        snprintf(text, sizeof(text), "the executor of GPU %u was stopped, and not all ranks came to a stand",
+                 link->first_gpu);
+        while ((comm = in_the_way(link->manager, executor_link_mask(link)))) {
+                comm->lost_gpu = (int32_t)link->first_gpu;
+                comm_broken(comm, 0, RMX_E_LOST, -1, text);
+        }
+        handover_check(link->manager);
+}
+
+/* Without memory for it the executor's bound ends all. */
+static void expect_stand(struct executor_link *link) {
+        const struct timeval bound = {.tv_sec = STAND_US / 1000000, .tv_usec = STAND_US % 1000000};
+
+        if (!link->stand_event)
+                link->stand_event = evtimer_new(link->manager->base, stand_late, link);
+        if (!link->stand_event || evtimer_add(link->stand_event, &bound) < 0)
+                log_warning("no memory for a timer: communicators that do not stand may cost others theirs");
+}
+
 void handover_ask(struct executor_link *link) {
         executor_op_push(link, EXECUTOR_OP_DRAIN, 0, EXECUTOR_DRAIN_ASK);
         if (!link->manager->on_device) /* it does not say so itself */
@@ -263,6 +302,8 @@ void handover_begin(struct executor_link *link) {
                 return;
         link->draining = true;
         link->told_go = false;
+        if (link->manager->on_device)
+                expect_stand(link);
         handover_check(link->manager);
 }
 

@@ -273,8 +273,13 @@ static void test_drained_and_lost(void **state) {
         assert_int_equal(plane_end(f, 0), 0);
         plane_start(f, 0);
         assert_int_equal(ctl_drain_end(f, ctl, text, sizeof(text)), 1);
-        assert_non_null(strstr(text, "; 0 of 2 communicators go on\n")); /* one waits with the other */
-        assert_int_equal(failure_of(set->clients[3], set->all_handles[3]), RMX_E_LOST);
+        assert_non_null(strstr(text, "; 1 of 2 communicators go on\n")); /* the other is not in its way */
+        assert_int_equal(count(set, 0, "comm_detach", set->pair, ""), 0);
+        assert_int_equal(count(set, 1, "comm_move", set->pair, ""), 1);
+        assert_int_equal(failure_of(set->clients[0], set->all_handles[0]), RMX_E_DEVICE_LOST);
+        for (uint32_t i = 1; i < GPUS; i++)
+                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]), RMX_E_LOST);
+        assert_told_nothing(set);
 }
 
 /* Those that it has cost count, also when nobody is left in them. */
