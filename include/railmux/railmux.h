@@ -161,8 +161,8 @@ RMX_API int rmx_mem_alloc(struct rmx_session *session, size_t size, void **ret_p
 RMX_API int rmx_mem_free(struct rmx_session *session, void *ptr);
 /* Tells the library about [ptr, ptr+size) so that the first collective on it needs no call to the daemon. Optional.
  * For ordinary host memory this reserves a bounce buffer of that size, for one call at a time whose input or output
- * begins inside; calls on other memory do not take it. Of GPU memory the daemon learns the whole allocation, until it is
- * unregistered, when no request may be using it. Where the daemon serves GPUs, host memory is RMX_E_UNSUPPORTED. */
+ * begins inside; calls on other memory do not take it. Of GPU memory the daemon learns the whole allocation, until it
+ * is unregistered, when no request may be using it. Where the daemon serves GPUs, host memory is RMX_E_UNSUPPORTED. */
 RMX_API int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size);
 RMX_API int rmx_buffer_unregister(struct rmx_session *session, void *ptr);
 
