@@ -365,10 +365,21 @@ static void count_without_lines(void) {
         __atomic_fetch_add(&client_header(&ringing->client)->counter, 1000, __ATOMIC_RELAXED);
 }
 
+/* One whose blocks have not all begun is not told to end. */
+static bool begun(const struct rig *rig) {
+        bool has_room;
+
+        plane_lock(rig->f.plane);
+        has_room = rig->f.plane->park.running && park_has_room(&rig->f.plane->park);
+        plane_unlock(rig->f.plane);
+        return has_room;
+}
+
 static void leave_in_vain(struct rig *rig, uint32_t n) {
         for (uint32_t i = 0; i < n; i++) {
                 const uint64_t wakes = info_of(rig).wakes;
 
+                wait_until(begun(rig));
                 fake_clock_advance_ms(250);
                 request(rig, LARGE);
                 fake_clock_advance_ms(1);
@@ -379,6 +390,7 @@ static void leave_in_vain(struct rig *rig, uint32_t n) {
 }
 
 static void leave_at_last(struct rig *rig) {
+        wait_until(begun(rig));
         fake_clock_advance_ms(250);
         request(rig, LARGE);
         fake_clock_advance_ms(1);
