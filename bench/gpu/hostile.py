@@ -256,6 +256,8 @@ def write(crew: crews.Crew, options: argparse.Namespace, gpu: int) -> dict[str, 
     dice = random.Random(options.seed * 1000 + crew.rank)
     folder = pathlib.Path(crew.folder)
     own, writer = Area(torch, None), Writer(torch, gpu, options)
+    writer.turn(dice, own)  # what has to be loaded and compiled, before it counts
+    (folder / f"ready-{crew.rank}").touch()
     for phase in PHASES:
         while not (folder / f"go-{phase}").exists():
             time.sleep(0.002)
@@ -279,6 +281,8 @@ def call(crew: crews.Crew, options: argparse.Namespace, one: small.Small) -> dic
     folder = pathlib.Path(crew.folder)
     wrong = looks = 0
     found: dict[str, Any] = {}
+    while not all((folder / f"ready-{rank}").exists() for rank in range(options.clients, crew.ranks)):
+        time.sleep(0.01)
     for _ in range(50):
         one.call()
     for phase in ("quiet", *PHASES):

@@ -56,6 +56,8 @@ COMMAND_S = 150.0
 CHECK_S = 45.0
 TIMED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "all_to_all_v", "sendrecv")  # peers.py has them
 COMMS = 20
+QUEUES = 110  # of a GPU, for all of its processes (128, less what the runtime keeps)
+EXECUTOR_QUEUES = 8
 MODES = {
     "nccl": {},
     "nccl, sockets only": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
@@ -155,8 +157,22 @@ class Cluster:
             words += ["--rail", f"rail{k}=127.0.{10 + k}.{i + 1}"]
         return words + ([] if self.options.host else ["--config", str(config)])
 
+    def queues(self) -> str:
+        """Of each rank, where GPUs are shared: a GPU has some 128 for all of its processes, which hear of too many as "busy or
+        unavailable", and executors have their own."""
+        ranks = -(-self.daemons * self.gpus * self.each // max(min(self.node.gpus, self.daemons * self.gpus), 1))
+        executors = -(-self.daemons * self.gpus // max(self.node.gpus, 1))
+        return str(max(2, min(EXECUTOR_QUEUES, (QUEUES - EXECUTOR_QUEUES * executors) // ranks)))
+
     def start(self) -> None:
         """RuntimeError, with what the daemon said."""
+        if self.options.share:
+            self.node.env["CUDA_DEVICE_MAX_CONNECTIONS"] = str(EXECUTOR_QUEUES)
+        self.start_daemons()
+        if self.options.share:
+            self.node.env["CUDA_DEVICE_MAX_CONNECTIONS"] = self.queues()
+
+    def start_daemons(self) -> None:
         for i in range(self.daemons):
             env = {"RAILMUX_EXECUTOR": str(self.node.bin / "railmux-executor")}
             if not self.options.host:
@@ -469,8 +485,6 @@ def main() -> int:
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     here = gpus_here(options)
     node = Machine(options.binaries, options.out, options.backend, here, time.monotonic() + options.time)
-    if options.share:  # a GPU has only so many for all of its processes, which hear of too many as "out of memory"
-        node.env["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
     result: dict[str, Any] = {"version": 1, "machine": report.machine([]), "gpus": here, "rails": options.rails, "layouts": {}}
     try:
         if not options.host and here:
