@@ -48,6 +48,7 @@
 
 #define DEVICE_BACK_NS  (UINT64_C(10) * 1000000000u) /* for the executors of a predecessor */
 #define DEVICE_ABORT_NS (UINT64_C(4) * 1000000000u)  /* above PLANE_CALL_MS */
+#define DEVICE_CLOSE_NS (UINT64_C(40) * 1000000000u) /* for one that ends: it waits for a GPU that stands still */
 #define DEVICE_BUSY_US  10000
 
 /* ---- placing ----------------------------------------------------------------------------------------------------- */
@@ -259,7 +260,9 @@ uint64_t comm_device_dead(const struct manager *manager) {
  * was told before, which others may have made much of; until then it has to get on with that. One that has come back is
  * told anew, after whatever else it has to be told, and the same goes for that. */
 static bool comm_device_slow(const struct executor_link *link, const struct comm *comm, uint64_t now_ns) {
-        uint64_t limit_ns = link->state == EXECUTOR_READY ? DEVICE_ABORT_NS : DEVICE_BACK_NS;
+        uint64_t limit_ns = link->draining                  ? DEVICE_CLOSE_NS
+                            : link->state == EXECUTOR_READY ? DEVICE_ABORT_NS
+                                                            : DEVICE_BACK_NS;
         uint64_t since_ns = comm->abort_ns > link->progress_ns ? comm->abort_ns : link->progress_ns;
         const struct executor_op *told;
 
@@ -296,6 +299,18 @@ static void comm_device_kill(struct manager *manager) {
         }
 }
 
+/* GPUs whose executors have been told to end, and are seen to do so (executor_hello.c has a bound). */
+static uint64_t dismissed(const struct manager *manager) {
+        const struct executor_link *link;
+        uint64_t gpus = 0;
+
+        DL_FOREACH(manager->strangers, link) {
+                if (link->dismissed && link->pidfd >= 0)
+                        gpus |= UINT64_C(1) << link->first_gpu;
+        }
+        return gpus;
+}
+
 void comm_device_overdue(struct manager *manager) {
         struct executor_link *link;
         char reason[64];
@@ -304,7 +319,7 @@ void comm_device_overdue(struct manager *manager) {
         handover_overdue(manager);
         if (clock_now_ns() - manager->started_ns <= DEVICE_BACK_NS)
                 return;
-        comm_device_served_no_more(manager, UINT64_MAX);
+        comm_device_served_no_more(manager, ~dismissed(manager));
         DL_FOREACH(manager->links, link) {
                 if (!link->adopted || executor_link_connected(link))
                         continue;
@@ -355,10 +370,11 @@ void comm_device_served_no_more(struct manager *manager, uint64_t mask) {
         struct comm *comm, *next;
         unsigned int n;
 
-        if (!(manager->unserved & mask))
+        mask &= manager->unserved;
+        if (!mask)
                 return;
         for (uint32_t gpu = 0; gpu < MANAGER_LINKS_MAX; gpu++)
-                if (manager->unserved & mask & UINT64_C(1) << gpu)
+                if (mask >> gpu & 1)
                         state_remove(manager->state, manager->unserved_slot[gpu]);
         manager->unserved &= ~mask;
         comm_device_leftovers(manager, mask, 0);
@@ -376,6 +392,7 @@ again:
                                 buffer_retired(buffer, 0);
                 }
         }
+        manager_place_later(manager); /* what has waited for them */
 }
 
 void comm_device_adopted(struct manager *manager) {

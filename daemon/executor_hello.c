@@ -24,7 +24,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-static const struct timeval executor_dismissal_time = {.tv_sec = 10};
+static const struct timeval executor_dismissal_time = {.tv_sec = 40}; /* it may wait for a GPU that stands still */
 
 void executor_link_unwatch(struct executor_link *link) {
         if (link->pidfd_event)

@@ -262,21 +262,30 @@ static struct comm *in_the_way(struct manager *manager, uint64_t mask) {
         return comm;
 }
 
-static void stand_late(evutil_socket_t fd, short what, void *data) {
-        struct executor_link *link = data;
+static void clear_the_way(struct executor_link *link) {
         struct comm *comm;
         char text[96];
 
-        (void)fd, (void)what;
-        if (!draining(link) || link->told_go)
-                return;
         snprintf(text, sizeof(text), "the executor of GPU %u was stopped, and not all ranks came to a stand",
                  link->first_gpu);
         while ((comm = in_the_way(link->manager, executor_link_mask(link)))) {
                 comm->lost_gpu = (int32_t)link->first_gpu;
                 comm_broken(comm, 0, RMX_E_LOST, -1, text);
         }
-        handover_check(link->manager);
+}
+
+/* Others that drain, too, are told to go together with this one. */
+static void stand_late(evutil_socket_t fd, short what, void *data) {
+        struct executor_link *late = data, *link;
+
+        (void)fd, (void)what;
+        if (!draining(late) || late->told_go)
+                return;
+        DL_FOREACH(late->manager->links, link) {
+                if (draining(link) && !link->told_go)
+                        clear_the_way(link);
+        }
+        handover_check(late->manager);
 }
 
 /* Without memory for it the executor's bound ends all. */
