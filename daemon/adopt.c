@@ -21,6 +21,7 @@
 #include "daemon/comm.h"
 #include "daemon/comm_device.h"
 #include "daemon/comm_split.h"
+#include "daemon/comm_unserved.h"
 #include "daemon/executor_link.h"
 #include "daemon/fdstore.h"
 #include "daemon/handover.h"
@@ -475,7 +476,7 @@ void adopt(struct manager *manager) {
         tenants_set_limits(manager, manager->config->limit);
         adopt_resumed(manager);
         if (manager->on_device)
-                comm_device_adopted(manager);
+                comm_unserved_adopted(manager);
         manager->counters.sessions_adopted = summary.sessions;
         log_notice("took over from a predecessor (restart %" PRIu64
                    "): %u sessions, %u rings, %u buffers, %u comms; %u "

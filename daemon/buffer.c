@@ -350,7 +350,7 @@ void buffer_retired(struct buffer *buffer, uint64_t mask) {
         buffer->retired |= mask;
         if (buffer->gpu < MANAGER_LINKS_MAX && buffer_on_device(buffer) &&
             buffer->session->manager->unserved >> buffer->gpu & 1)
-                return; /* comm_device_served_no_more() */
+                return; /* comm_unserved_ended() */
         if ((buffer->retired & buffer_needed(buffer)) == buffer_needed(buffer) && reach_end(buffer))
                 buffer_finish(buffer);
 }

@@ -24,6 +24,7 @@
 #include "daemon/comm_remote_id.h"
 #include "daemon/comm_split.h"
 #include "daemon/comm_split_root.h"
+#include "daemon/comm_unserved.h"
 #include "daemon/exchange.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
@@ -436,7 +437,7 @@ void comm_member_leave(struct comm_member *member, uint32_t last_sequence) {
                                 executor_op_push(link, EXECUTOR_OP_RANK_LEAVE, comm->number, member->rank);
                 }
         }
-        if (!comm_needed(comm) && !comm_device_unserved(comm)) /* all its GPUs are served no more */
+        if (!comm_needed(comm) && !comm_unserved(comm)) /* all its GPUs are served no more */
                 comm_member_left(member, 0);
 }
 
@@ -449,7 +450,7 @@ void comm_member_left(struct comm_member *member, uint64_t mask) {
         if (!member->leaving || member->left)
                 return;
         member->leave_acked |= mask;
-        if ((member->leave_acked & comm_needed(comm)) != comm_needed(comm) || comm_device_unserved(comm))
+        if ((member->leave_acked & comm_needed(comm)) != comm_needed(comm) || comm_unserved(comm))
                 return;
         member->left = true;
         if (comm->remote)

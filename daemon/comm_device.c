@@ -23,16 +23,14 @@
  */
 #include "daemon/comm_device.h"
 
-#include "daemon/buffer.h"
 #include "daemon/comm.h"
 #include "daemon/comm_join.h"
+#include "daemon/comm_unserved.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
 #include "daemon/handover.h"
 #include "daemon/manager.h"
 #include "daemon/reach.h"
-#include "daemon/session.h"
-#include "daemon/state.h"
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
@@ -167,16 +165,6 @@ bool comm_device_ready(const struct comm *comm) {
         return comm->placed && comm_device_complete(comm);
 }
 
-/* Its GPUs that are served no more, and still in use. */
-static uint64_t unserved_of(const struct comm *comm) {
-        uint64_t gpus = 0;
-
-        for (uint32_t r = 0; comm->manager->unserved && r < comm->n_ranks; r++)
-                if (!comm->members[r].away && comm->members[r].gpu < MANAGER_LINKS_MAX)
-                        gpus |= UINT64_C(1) << comm->members[r].gpu;
-        return gpus & comm->manager->unserved;
-}
-
 void comm_device_gone(struct comm *comm) {
         struct manager *manager = comm->manager;
         struct comm_leftover *leftover;
@@ -184,7 +172,7 @@ void comm_device_gone(struct comm *comm) {
 
         if (!manager->on_device || !comm->placed || manager->stopping)
                 return;
-        mask = (comm->attachment.known & comm_needed(comm) & ~comm_device_dead(manager)) | unserved_of(comm);
+        mask = (comm->attachment.known & comm_needed(comm) & ~comm_device_dead(manager)) | comm_unserved(comm);
         leftover = mask ? calloc(1, sizeof(*leftover)) : NULL;
         if (!leftover) { /* without memory: the executors are told in order, which is nearly as good */
                 comm_device_give(manager, comm->number);
@@ -299,18 +287,6 @@ static void comm_device_kill(struct manager *manager) {
         }
 }
 
-/* GPUs whose executors have been told to end, and are seen to do so (executor_hello.c has a bound). */
-static uint64_t dismissed(const struct manager *manager) {
-        const struct executor_link *link;
-        uint64_t gpus = 0;
-
-        DL_FOREACH(manager->strangers, link) {
-                if (link->dismissed && link->pidfd >= 0)
-                        gpus |= UINT64_C(1) << link->first_gpu;
-        }
-        return gpus;
-}
-
 void comm_device_overdue(struct manager *manager) {
         struct executor_link *link;
         char reason[64];
@@ -319,7 +295,7 @@ void comm_device_overdue(struct manager *manager) {
         handover_overdue(manager);
         if (clock_now_ns() - manager->started_ns <= DEVICE_BACK_NS)
                 return;
-        comm_device_served_no_more(manager, ~dismissed(manager));
+        comm_unserved_overdue(manager);
         DL_FOREACH(manager->links, link) {
                 if (!link->adopted || executor_link_connected(link))
                         continue;
@@ -328,7 +304,7 @@ void comm_device_overdue(struct manager *manager) {
         }
 }
 
-static void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64_t only_comm) {
+void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64_t only_comm) {
         struct comm_leftover *leftover, *tmp;
 
         DL_FOREACH_SAFE(manager->leftovers, leftover, tmp) {
@@ -340,76 +316,6 @@ static void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64
                 comm_device_give(manager, leftover->comm);
                 DL_DELETE(manager->leftovers, leftover);
                 free(leftover);
-        }
-}
-
-/* ---- GPUs that are served no more -------------------------------------------------------------------------------- */
-
-bool comm_device_unserved(const struct comm *comm) {
-        return unserved_of(comm) != 0;
-}
-
-/* Ranks that wait to leave, and for nobody else (all that is needed has answered). true: comms have been freed. */
-static bool comm_device_let_go(struct comm *comm) {
-        const struct manager *manager = comm->manager;
-        const unsigned int n = HASH_COUNT(manager->comms);
-
-        if (comm_device_unserved(comm))
-                return false;
-        for (uint32_t r = 0; r < comm->n_ranks; r++) {
-                comm_member_left(&comm->members[r], 0);
-                if (HASH_COUNT(manager->comms) != n)
-                        return true;
-        }
-        return false;
-}
-
-void comm_device_served_no_more(struct manager *manager, uint64_t mask) {
-        struct session *session, *next_session;
-        struct buffer *buffer, *next_buffer;
-        struct comm *comm, *next;
-        unsigned int n;
-
-        mask &= manager->unserved;
-        if (!mask)
-                return;
-        for (uint32_t gpu = 0; gpu < MANAGER_LINKS_MAX; gpu++)
-                if (mask >> gpu & 1)
-                        state_remove(manager->state, manager->unserved_slot[gpu]);
-        manager->unserved &= ~mask;
-        comm_device_leftovers(manager, mask, 0);
-again:
-        n = HASH_COUNT(manager->comms);
-        for (comm = manager->comms; comm; comm = next) {
-                next = comm->hh.next;
-                comm_aborted(comm, 0);
-                if (HASH_COUNT(manager->comms) != n || comm_device_let_go(comm))
-                        goto again;
-        }
-        HASH_ITER(hh, manager->sessions, session, next_session) {
-                HASH_ITER(hh, session->buffers, buffer, next_buffer) {
-                        if (!buffer_needed(buffer))
-                                buffer_retired(buffer, 0);
-                }
-        }
-        manager_place_later(manager); /* what has waited for them */
-}
-
-void comm_device_adopted(struct manager *manager) {
-        struct comm *comm, *next;
-        char reason[64];
-        unsigned int n;
-
-again:
-        n = HASH_COUNT(manager->comms);
-        for (comm = manager->comms; comm; comm = next) {
-                next = comm->hh.next;
-                if (comm->lost_gpu < 0 || comm->code || comm->aborting)
-                        continue;
-                snprintf(reason, sizeof(reason), "GPU %d is served no more", (int)comm->lost_gpu);
-                comm_abort(comm, RMX_E_LOST, -1, reason, 0);
-                if (HASH_COUNT(manager->comms) != n)
-                        goto again;
         }
 }
 

@@ -20,12 +20,6 @@ struct comm_leftover {
 int comm_device_place(struct comm *comm, char *text, size_t text_size);
 /* Adoption: the staging of one rank is where the predecessor put it. false: it cannot be. */
 bool comm_device_adopt(struct comm *comm, uint32_t rank);
-/* Ends those with ranks on GPUs that are served no more. */
-void comm_device_adopted(struct manager *manager);
-/* Has it ranks on such GPUs, whose executors may still reach the others' memory? */
-bool comm_device_unserved(const struct comm *comm);
-/* The executors of these have ended, or are waited for no longer. */
-void comm_device_served_no_more(struct manager *manager, uint64_t mask);
 /* May executors be told of it now? All of them have to be there, since each needs the others' pools. */
 bool comm_device_ready(const struct comm *comm);
 /* These executors do not take it yet; they are asked again. */
@@ -55,4 +49,6 @@ void comm_device_acquaint(const struct comm *comm);
 void comm_device_detached(struct executor_link *link, uint64_t comm);
 /* All that it had to be told of what has gone is on its way: what is not cannot be there. */
 void comm_device_settle(struct executor_link *link);
+/* These (a mask, as in leftovers) reach nothing any more of this comm, 0: of any. */
+void comm_device_leftovers(struct manager *manager, uint64_t mask, uint64_t only_comm);
 void comm_device_free_leftovers(struct manager *manager);

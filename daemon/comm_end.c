@@ -17,6 +17,7 @@
 #include "daemon/comm_remote.h"
 #include "daemon/comm_split.h"
 #include "daemon/comm_split_root.h"
+#include "daemon/comm_unserved.h"
 #include "daemon/control_drain.h"
 #include "daemon/executor_link.h"
 #include "daemon/executor_op.h"
@@ -108,8 +109,7 @@ void comm_aborted(struct comm *comm, uint64_t mask) {
         uint64_t id;
 
         comm->abort_acked |= mask;
-        if (!comm->aborting || (comm->abort_acked & comm_needed(comm)) != comm_needed(comm) ||
-            comm_device_unserved(comm))
+        if (!comm->aborting || (comm->abort_acked & comm_needed(comm)) != comm_needed(comm) || comm_unserved(comm))
                 return;
         comm->aborting = false;
         comm_fail(comm, comm->abort_code, comm->abort_rank, comm->abort_text);

@@ -135,7 +135,7 @@ static const char *executor_link_pool(const Railmux__Executor__Hello *hello, str
         return NULL;
 }
 
-/* Its GPU is served no more: it ends what it was doing and then itself, and others wait for that (comm_end.c). Its
+/* Its GPU is served no more: it ends what it was doing and then itself, and others wait for that (comm_unserved.c). Its
  * place is with the strangers until then. false: it is none of those. */
 static bool executor_link_dismiss(struct executor_link *stranger, const char *name) {
         Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;

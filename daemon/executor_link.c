@@ -20,7 +20,7 @@
 
 #include "daemon/buffer.h"
 #include "daemon/comm.h"
-#include "daemon/comm_device.h"
+#include "daemon/comm_unserved.h"
 #include "daemon/executor_op.h"
 #include "daemon/executor_report.h"
 #include "daemon/executor_sync.h"
@@ -324,7 +324,7 @@ static bool executor_link_message(struct executor_link *link, const Railmux__Exe
 }
 
 void executor_link_dismissed(struct executor_link *link) {
-        comm_device_served_no_more(link->manager, UINT64_C(1) << link->first_gpu);
+        comm_unserved_ended(link->manager, UINT64_C(1) << link->first_gpu);
         executor_link_free(link);
 }
 
