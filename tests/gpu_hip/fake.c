@@ -127,9 +127,15 @@ hipError_t fake_context(void) {
 }
 
 void fake_reap(void) {
-        while (atomic_load(&fake.running))
-                for (struct fake_stream *s = fake_streams; s; s = s->next)
+        bool any;
+
+        do {
+                any = false;
+                for (struct fake_stream *s = fake_streams; s; s = s->next) {
                         (void)hipStreamQuery(s);
+                        any = any || s->launched;
+                }
+        } while (any);
 }
 
 void fake_assert_clean(void) {

@@ -92,11 +92,12 @@ static void kernel_begins(void) {
 static void kernel_wait(const struct kernel_run *run) {
         if (!run->word)
                 return;
-        while (__atomic_load_n(run->word, __ATOMIC_ACQUIRE) != run->value)
+        while (__atomic_load_n(run->word, __ATOMIC_ACQUIRE) != run->value && !atomic_load(&fake.dies))
                 sched_yield();
-        while (atomic_load(&fake.no_room))
+        while (atomic_load(&fake.no_room) && !atomic_load(&fake.dies))
                 sched_yield();
-        kernel_begins();
+        if (!atomic_load(&fake.dies))
+                kernel_begins();
         atomic_store(&fake.queued, false);
 }
 
