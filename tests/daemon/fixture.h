@@ -235,6 +235,8 @@ struct comm_answer {
         char nodes[65]; /* a digit for each rank; "": it says nothing of them */
 };
 struct comm_answer take_comm(struct client *client, uint64_t id);
+/* The code of the next failure that it hears of, which is of that communicator. */
+uint32_t take_failure(struct client *client, uint32_t handle);
 /* Code of an answer that is an Ack or a Failure. */
 uint32_t take_ack(struct client *client, uint64_t id, char *ret_text, size_t size);
 /* A comm of n clients (opened already); handles by rank. Returns its number. */

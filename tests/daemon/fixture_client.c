@@ -459,6 +459,15 @@ struct comm_answer take_comm(struct client *client, uint64_t id) {
         return taken;
 }
 
+uint32_t take_failure(struct client *client, uint32_t handle) {
+        struct inbox_message *event = client_event(client, RAILMUX__SESSION__EVENT__BODY_COMM_FAILED);
+        uint32_t code = event->message->event->comm_failed->code;
+
+        assert_int_equal(event->message->event->comm_failed->handle, handle);
+        client_drop(client, event);
+        return code;
+}
+
 uint32_t take_ack(struct client *client, uint64_t id, char *ret_text, size_t size) {
         struct inbox_message *answer = client_answer(client, id);
         uint32_t code = 0;

@@ -2,40 +2,18 @@
 /* A close that hangs must not hold its caller: a lingering TCP socket whose peer does not read. */
 #include "tests/cmocka_all.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/closer.h"
+#include "tests/daemon/lingering.h"
 #include "util/charge.h"
 #include "util/clock.h"
-
-static int lingering_socket(int *ret_peer) {
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        const struct linger linger = {.l_onoff = 1, .l_linger = 2};
-        socklen_t length = sizeof(address);
-        static char data[65536];
-        int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
-
-        assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
-        assert_int_equal(listen(listener, 1), 0);
-        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
-        assert_int_equal(connect(fd, (struct sockaddr *)&address, length), 0);
-        *ret_peer = accept(listener, NULL, NULL);
-        assert_true(*ret_peer >= 0);
-        close(listener);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-        while (write(fd, data, sizeof(data)) > 0)
-                ;
-        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-        return fd;
-}
 
 static void does_not_wait(void **state) {
         uint64_t start, took;
@@ -45,7 +23,7 @@ static void does_not_wait(void **state) {
 
         (void)state;
         assert_int_equal(closer_new(&closer), 0);
-        fd = lingering_socket(&peer);
+        fd = lingering_socket(2, &peer);
         start = clock_now_ns();
         closer_close(closer, fd);
         took = clock_now_ns() - start;
@@ -72,7 +50,7 @@ static void many_hang(void **state) {
         (void)state;
         assert_int_equal(closer_new(&closer), 0);
         for (int i = 0; i < HANG; i++)
-                closer_close(closer, lingering_socket(&peers[i]));
+                closer_close(closer, lingering_socket(2, &peers[i]));
         assert_int_equal(pipe(fds), 0);
         closer_close(closer, fds[1]);
         p.fd = fds[0];
@@ -101,7 +79,7 @@ static void charged(void **state) {
         (void)state;
         assert_int_equal(closer_new(&closer), 0);
         assert_int_equal(closer_watch(closer, base), 0);
-        closer_close_for(closer, lingering_socket(&peers[0]), &account);
+        closer_close_for(closer, lingering_socket(2, &peers[0]), &account);
         fd = open("/dev/null", O_RDONLY);
         closer_close_for(closer, fd, &account);
         closer_close(closer, open("/dev/null", O_RDONLY));
@@ -112,7 +90,7 @@ static void charged(void **state) {
         while (account.used[CHARGE_FDS])
                 assert_int_equal(event_base_loop(base, EVLOOP_ONCE), 0);
         assert_int_equal(fcntl(fd, F_GETFD), -1);
-        closer_close_for(closer, lingering_socket(&peers[1]), &account);
+        closer_close_for(closer, lingering_socket(2, &peers[1]), &account);
         assert_int_equal(account.used[CHARGE_FDS], 1);
         assert_null(closer_free(closer));
         assert_int_equal(account.used[CHARGE_FDS], 0);

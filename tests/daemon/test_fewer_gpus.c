@@ -63,15 +63,6 @@ static void test_host(void **unused) {
         fixture_teardown(&f);
 }
 
-static uint32_t failure_of(struct client *client, uint32_t handle) {
-        struct inbox_message *event = client_event(client, FAILED);
-        uint32_t code = event->message->event->comm_failed->code;
-
-        assert_int_equal(event->message->event->comm_failed->handle, handle);
-        client_drop(client, event);
-        return code;
-}
-
 /* GPUs of hardware: who has ranks on one that is no more is told, when nobody reaches their memory any more. */
 static void test_device(void **unused) {
         uint32_t handles[4], left[4], single, pair[2];
@@ -119,7 +110,7 @@ static void test_device(void **unused) {
         assert_int_equal(plane_end(&f, 3), 0);
         assert_int_equal(take_ack(clients[3], leave, NULL, 0), 0);
         assert_int_equal(take_ack(clients[3], destroy, NULL, 0), 0);
-        assert_int_equal(failure_of(clients[3], single), RMX_E_DEVICE_LOST);
+        assert_int_equal(take_failure(clients[3], single), RMX_E_DEVICE_LOST);
         for (unsigned int i = 0; i < 4; i++) { /* one of theirs has not ended yet */
                 assert_false(client_has_event(clients[i], FAILED));
                 assert_null(client_find(clients[i], leaves[i]));
@@ -127,7 +118,7 @@ static void test_device(void **unused) {
         plane_write(&f, 2, "lingers", NULL);
         assert_int_equal(plane_end(&f, 2), 0);
         for (unsigned int i = 0; i < 4; i++)
-                assert_int_equal(failure_of(clients[i], handles[i]), i == 2 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
+                assert_int_equal(take_failure(clients[i], handles[i]), i == 2 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
         for (unsigned int i = 0; i < 4; i++)
                 assert_int_equal(take_ack(clients[i], leaves[i], NULL, 0), 0);
         /* What is on the others goes on, and what is not ends as ever. */

@@ -4,10 +4,9 @@
  * kernel.) */
 #include "tests/cmocka_all.h"
 #include "tests/daemon/fixture.h"
+#include "tests/daemon/lingering.h"
 
 #include "railmux/railmux.h"
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -39,29 +38,6 @@ static int teardown(void **unused) {
         return 0;
 }
 
-static int lingering_socket(int *ret_peer) {
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        const struct linger linger = {.l_onoff = 1, .l_linger = 60};
-        socklen_t length = sizeof(address);
-        static char data[65536];
-        int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
-
-        assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &(int){4096}, sizeof(int)), 0);
-        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int)), 0);
-        assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
-        assert_int_equal(listen(listener, 1), 0);
-        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
-        assert_int_equal(connect(fd, (struct sockaddr *)&address, length), 0);
-        *ret_peer = accept(listener, NULL, NULL);
-        assert_true(*ret_peer >= 0);
-        close(listener);
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-        while (write(fd, data, sizeof(data)) > 0)
-                ;
-        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
-        return fd;
-}
-
 static void stop(void) {
         siginfo_t info;
 
@@ -76,7 +52,7 @@ static void send_lingering(struct client *client, unsigned int n) {
         int fds[MANY];
 
         for (unsigned int i = 0; i < n; i++)
-                fds[i] = lingering_socket(&peers[i]);
+                fds[i] = lingering_socket(60, &peers[i]);
         body.buffer = 1;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_DESTROY;
         message.buffer_destroy = &body;

@@ -60,15 +60,6 @@ static void assert_told_nothing(struct set *set) {
         }
 }
 
-static uint32_t failure_of(struct client *client, uint32_t handle) {
-        struct inbox_message *event = client_event(client, RAILMUX__SESSION__EVENT__BODY_COMM_FAILED);
-        uint32_t code = event->message->event->comm_failed->code;
-
-        assert_int_equal(event->message->event->comm_failed->handle, handle);
-        client_drop(client, event);
-        return code;
-}
-
 /* One is replaced: the comm of all goes on where it was, the others' is not touched, and nobody is told anything. */
 static void test_replaced(void **state) {
         struct set *set = *state;
@@ -116,7 +107,7 @@ static void test_unsettled(void **state) {
         plane_write(f, 1, "unsettled", "");
         assert_int_equal(plane_stop(f, 3), 0);
         for (uint32_t i = 0; i < GPUS; i++)
-                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]),
+                assert_int_equal(take_failure(set->clients[i], set->all_handles[i]),
                                  i == 3 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
         assert_int_equal(count(set, 0, "comm_abort", set->all, ""), 1);
         assert_int_equal(count(set, 0, "comm_release", set->all, ""), 0);
@@ -130,7 +121,7 @@ static void test_unreceived(void **state) {
         plane_write(f, 1, "pushed", "");
         assert_int_equal(plane_stop(f, 3), 0);
         for (uint32_t i = 0; i < GPUS; i++)
-                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]),
+                assert_int_equal(take_failure(set->clients[i], set->all_handles[i]),
                                  i == 3 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
 }
 
@@ -173,7 +164,7 @@ static void test_another_dies(void **state) {
         assert_int_equal(plane_stop(f, 3), 0);
         plane_kill(f, 2);
         for (uint32_t i = 0; i < GPUS; i++)
-                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]),
+                assert_int_equal(take_failure(set->clients[i], set->all_handles[i]),
                                  i == 2 ? RMX_E_DEVICE_LOST : RMX_E_LOST);
         plane_start(f, 3);
         plane_start(f, 2);
@@ -190,7 +181,7 @@ static void test_client_dies(void **state) {
         assert_int_equal(plane_stop(f, 3), 0);
         client_close(set->clients[1]);
         for (uint32_t i = 2; i < GPUS; i++)
-                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]), RMX_E_PEER_LOST);
+                assert_int_equal(take_failure(set->clients[i], set->all_handles[i]), RMX_E_PEER_LOST);
         plane_start(f, 3);
         plane_wait_ready(f, GPUS);
 }
@@ -276,9 +267,9 @@ static void test_drained_and_lost(void **state) {
         assert_non_null(strstr(text, "; 1 of 2 communicators go on\n")); /* the other is not in its way */
         assert_int_equal(count(set, 0, "comm_detach", set->pair, ""), 0);
         assert_int_equal(count(set, 1, "comm_move", set->pair, ""), 1);
-        assert_int_equal(failure_of(set->clients[0], set->all_handles[0]), RMX_E_DEVICE_LOST);
+        assert_int_equal(take_failure(set->clients[0], set->all_handles[0]), RMX_E_DEVICE_LOST);
         for (uint32_t i = 1; i < GPUS; i++)
-                assert_int_equal(failure_of(set->clients[i], set->all_handles[i]), RMX_E_LOST);
+                assert_int_equal(take_failure(set->clients[i], set->all_handles[i]), RMX_E_LOST);
         assert_told_nothing(set);
 }
 
@@ -292,7 +283,7 @@ static void test_drained_and_gone(void **state) {
         plane_write(f, 3, "unsettled", "");
         ctl = ctl_drain_start(f, "0");
         assert_int_equal(plane_end(f, 0), 0);
-        assert_int_equal(failure_of(set->clients[3], set->all_handles[3]), RMX_E_LOST);
+        assert_int_equal(take_failure(set->clients[3], set->all_handles[3]), RMX_E_LOST);
         for (uint32_t i = 0; i < GPUS; i++)
                 client_close(set->clients[i]);
         fixture_wait(f, fixture_metric(f, "railmux_comms_freed_total") == 2);
