@@ -31,8 +31,13 @@ uint64_t fixture_deadline(void) {
 }
 
 void fixture_turn_until(struct fixture *fixture, uint64_t end_ns, const char *what, const char *file, int line) {
+        const struct fake_executor *e = &fixture->executor;
+
         if (clock_now_ns() > end_ns) {
-                fprintf(stderr, "%s:%d: waited in vain for: %s\n", file, line, what);
+                fprintf(stderr,
+                        "%s:%d: waited in vain for: %s (executor: %u sessions, %u rings, %u buffers, %u comms, %u "
+                        "held)\n",
+                        file, line, what, e->n_sessions, e->n_rings, e->n_buffers, e->n_comms, e->n_held);
                 fail();
         }
         fixture_turn(fixture);

@@ -168,10 +168,11 @@ static void test_calls_under_way(void **unused) {
         make_comm(clients, 3, handles);
         client_drop(clients[0], client_answer(clients[0], send_buffer_create(clients[0], 1, 4096)));
         f.executor.hold = true; /* nothing is acknowledged any more */
+        ring = send_ring_open(clients[0], 0);
+        fixture_wait(&f, f.executor.n_held == 1); /* behind a comm that is not attached yet it would not be sent */
         call_id_create(clients[0], id);
         for (uint32_t r = 0; r < 3; r++)
                 calls[r] = send_comm_create(clients[r], id, 3, r);
-        ring = send_ring_open(clients[0], 0);
         destroy = send_buffer_destroy(clients[0], 1);
         buffer = send_buffer_create(clients[1], 9, 4096);
         fixture_wait(&f, f.executor.n_held == 4);
