@@ -2,8 +2,8 @@
 /*
  * Choosing plans costs more than all the rest of making a communicator, up to a tenth of a second for 64 ranks, in
  * which railmuxd does nothing else. The choice follows from the number of ranks, where they are, how many workers
- * execute them, or that they are on GPUs, how many rails there are between nodes, and whether all of them know
- * widenings (struct plan_choice); so those of the last COMM_PLANS_MAX such cases are kept, until the constants of the
+ * execute them, or that they are on GPUs, how many rails there are between nodes, and what all of them know (struct
+ * plan_known); so those of the last COMM_PLANS_MAX such cases are kept, until the constants of the
  * cost model change. A split of 64 ranks makes 32 communicators at most, and then all of them are alike. Who asks for
  * plans over nodes does so in a turn of its own (comm_turn.c), as a tenant may have many that lie differently.
  *
@@ -30,7 +30,8 @@
 struct comm_plan_case {
         uint32_t n_ranks, workers; /* workers 0: on GPUs */
         uint32_t n_rails;          /* in use; 0: all ranks are on one node */
-        uint32_t plain;            /* over nodes: one does not know widenings */
+        uint32_t any_widening;     /* over nodes: one does not know widenings */
+        uint32_t algorithms;       /* over nodes: what all know */
         uint8_t node[MANAGER_RANKS_MAX];
 };
 
@@ -82,7 +83,8 @@ static uint32_t comm_plan_choose(const struct manager *manager, const struct pla
         over.n_ranks = of->n_ranks;
         over.operation = RING_OP_NONE;
         over.algorithm = PLAN_ALGORITHM_NONE;
-        over.any_widening = of->plain;
+        over.any_widening = of->any_widening;
+        over.algorithms = of->algorithms;
         return plan_choose_nodes(&over, choices);
 }
 
@@ -113,9 +115,9 @@ static void comm_plan_keep(struct manager *manager, const struct comm_plan_case 
                 free(plan);
 }
 
-int comm_plan_nodes(struct manager *manager, bool device, bool plain, uint32_t n_ranks, const uint8_t *node,
-                    struct plan_geometry *ret_geometry, struct plan_choice ret_choices[PLAN_CHOICES_MAX],
-                    uint32_t *ret_n) {
+int comm_plan_nodes(struct manager *manager, bool device, const struct plan_known *known, uint32_t n_ranks,
+                    const uint8_t *node, struct plan_geometry *ret_geometry,
+                    struct plan_choice ret_choices[PLAN_CHOICES_MAX], uint32_t *ret_n) {
         static const uint8_t one[MANAGER_RANKS_MAX];
         struct comm_plan_case of = {.n_ranks = n_ranks, .workers = device ? 0 : manager_workers(manager)};
         struct comm_plan *kept;
@@ -133,7 +135,8 @@ int comm_plan_nodes(struct manager *manager, bool device, bool plain, uint32_t n
         }
         if (nodes.n_nodes > 1) {
                 of.n_rails = comm_plan_rails(manager);
-                of.plain = !device && plain;
+                of.any_widening = !device && !known->widenings;
+                of.algorithms = device ? 0 : known->algorithms;
         }
         if (node)
                 memcpy(of.node, node, n_ranks);

@@ -185,6 +185,7 @@ int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__Join body = RAILMUX__PEER__JOIN__INIT;
         struct comm *comm = member->comm;
+        struct plan_known known;
 
         body.comm_id.data = comm->id;
         body.comm_id.len = COMM_ID_BYTES;
@@ -195,7 +196,9 @@ int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
         body.name = comm->name;
         body.attempt = comm->number;
         body.device = comm->manager->on_device;
-        body.widenings = executor_links_widen(comm->manager);
+        executor_links_known(comm->manager, &known);
+        body.widenings = known.widenings;
+        body.algorithms = known.algorithms;
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_JOIN;
         message.join = &body;
         if (!cluster_send(comm->remote->cluster, comm->remote->root, &message))

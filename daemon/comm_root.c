@@ -54,9 +54,9 @@ struct gathering {
         uint64_t key; /* once assigned */
         char tenant[PEER_NAME_MAX], name[PEER_NAME_MAX];
         uint32_t n_ranks, n_joined, n_nodes;
-        bool device;   /* its ranks are on GPUs */
-        bool plain;    /* a node does not know widenings */
-        uint32_t code; /* FAILED */
+        bool device;             /* its ranks are on GPUs */
+        struct plan_known known; /* to all nodes */
+        uint32_t code;           /* FAILED */
         char text[160];
         struct {
                 bool joined;
@@ -254,7 +254,7 @@ static int gathering_assign(struct gathering *gathering) {
         gathering_number_nodes(gathering);
         for (uint32_t i = 0; i < gathering->n_ranks; i++)
                 node[i] = gathering->ranks[i].node;
-        r = comm_plan_nodes(cluster->manager, gathering->device, gathering->plain, gathering->n_ranks, node, &geometry,
+        r = comm_plan_nodes(cluster->manager, gathering->device, &gathering->known, gathering->n_ranks, node, &geometry,
                             choices, &n_choices);
         if (r)
                 return r;
@@ -395,6 +395,7 @@ static struct gathering *gathering_new(struct cluster *cluster, const Railmux__P
         session_clean_name(gathering->name, body->name);
         gathering->n_ranks = body->n_ranks;
         gathering->device = body->device;
+        plan_known_all(&gathering->known);
         HASH_ADD(hh, cluster->gatherings, id, COMM_ID_BYTES, gathering);
         if (!gathering->hh.tbl) {
                 free(gathering);
@@ -529,7 +530,7 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
         gathering->ranks[body->rank].joined = true;
         gathering->ranks[body->rank].node = (uint8_t)node;
         gathering->ranks[body->rank].gpu = body->gpu;
-        gathering->plain = gathering->plain || !body->widenings;
+        plan_known_meet(&gathering->known, body->widenings, body->algorithms);
         if (++gathering->n_joined < gathering->n_ranks) {
                 if (peer) /* ranks of this node may have come before it was known that there are others */
                         comm_remote_here(cluster, body->comm_id.data);

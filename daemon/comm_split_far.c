@@ -64,6 +64,7 @@ static void far_tell_first(struct comm *parent, const Railmux__Peer__Message *me
 void comm_split_far_join(struct comm_split *split, uint32_t rank) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__SplitJoin body = RAILMUX__PEER__SPLIT_JOIN__INIT;
+        struct plan_known known;
         struct split_place *place = &split->places[rank];
 
         body.key = split->parent->remote->key;
@@ -74,7 +75,9 @@ void comm_split_far_join(struct comm_split *split, uint32_t rank) {
         body.gpu = place->gpu;
         body.gpus = split->parent->manager->n_gpus;
         body.name = place->name;
-        body.widenings = executor_links_widen(split->parent->manager);
+        executor_links_known(split->parent->manager, &known);
+        body.widenings = known.widenings;
+        body.algorithms = known.algorithms;
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_SPLIT_JOIN;
         message.split_join = &body;
         far_tell_first(split->parent, &message);

@@ -33,8 +33,8 @@ struct split_root {
         struct comm_turn turn;
         uint32_t number, n_joined;
         bool formed;
-        bool plain;     /* a node does not know widenings */
-        uint64_t ready; /* bit per node */
+        struct plan_known known; /* to the nodes of all ranks */
+        uint64_t ready;          /* bit per node */
         struct charge charge_bytes;
         uint32_t gpus[COMM_RANKS_MAX];
         struct split_place places[COMM_RANKS_MAX];
@@ -148,7 +148,7 @@ static int split_child_add(const struct split_root *root, const uint32_t *ranks,
         int r;
 
         split_child_nodes(parent, ranks, n, node);
-        r = comm_plan_nodes(parent->manager, parent->manager->on_device, root->plain, n, node, &geometry, choices,
+        r = comm_plan_nodes(parent->manager, parent->manager->on_device, &root->known, n, node, &geometry, choices,
                             &n_choices);
         if (r < 0)
                 return r;
@@ -308,6 +308,7 @@ static struct split_root *split_root_new(struct comm *parent, uint32_t number) {
         root->charge_bytes = charge;
         root->parent = parent;
         root->number = number;
+        plan_known_all(&root->known);
         DL_APPEND(parent->remote->split_roots, root);
         return root;
 }
@@ -353,7 +354,7 @@ void comm_split_root_join(struct cluster *cluster, struct peer *peer, const Rail
         root->places[body->rank].gpu = body->gpu;
         snprintf(root->places[body->rank].name, sizeof(root->places[0].name), "%s", body->name);
         root->gpus[body->rank] = body->gpus;
-        root->plain = root->plain || !body->widenings;
+        plan_known_meet(&root->known, body->widenings, body->algorithms);
         if (++root->n_joined == parent->n_ranks)
                 comm_turn_wait(&root->turn, &cluster->turns, parent->tenant->name, split_root_take_turn, root);
 }

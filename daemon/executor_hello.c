@@ -219,7 +219,8 @@ void executor_link_hello(struct executor_link *stranger, const Railmux__Executor
                 executor_link_watch(link);
         link->version = version;
         link->workers = hello->workers;
-        link->widenings = hello->widenings;
+        plan_known_all(&link->known);
+        plan_known_meet(&link->known, hello->widenings, hello->algorithms);
         link->draining = link->told_go = false;
         snprintf(link->backend, sizeof(link->backend), "%s", hello->backend);
         executor_link_gpus(link, hello);

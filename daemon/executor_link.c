@@ -172,14 +172,13 @@ struct executor_link *executor_link_free(struct executor_link *link) {
         return NULL;
 }
 
-bool executor_links_widen(const struct manager *manager) {
+void executor_links_known(const struct manager *manager, struct plan_known *ret_known) {
         const struct executor_link *link;
 
+        plan_known_all(ret_known);
         DL_FOREACH(manager->links, link) {
-                if (!link->widenings)
-                        return false;
+                plan_known_meet(ret_known, link->known.widenings, link->known.algorithms);
         }
-        return true;
 }
 
 const char *executor_link_state_name(const struct executor_link *link) {

@@ -3,6 +3,7 @@
 /* The connection to one executor, and what it is owed. One object per executor that should exist. Loop thread. */
 #include "daemon/device_memory.h"
 #include "daemon/pool.h"
+#include "plan/cost.h"
 #include "proto/executor.pb-c.h"
 #include <event2/event.h>
 #include <stdbool.h>
@@ -56,7 +57,7 @@ struct executor_link {
         pid_t pid;
         uint32_t version;
         uint32_t workers;
-        bool widenings; /* it knows Choice.widening */
+        struct plan_known known; /* which choices it knows */
         struct executor_gpu gpus[EXECUTOR_GPUS_MAX];
         uint32_t n_gpu_infos;
         char pci[32]; /* of its one GPU, as far as is known before it says so */
@@ -120,8 +121,8 @@ static inline uint64_t executor_link_mask(const struct executor_link *link) {
 static inline bool executor_link_connected(const struct executor_link *link) {
         return link->state >= EXECUTOR_ATTACHING;
 }
-/* Do all of them know Choice.widening? */
-bool executor_links_widen(const struct manager *manager);
+/* Which choices do all of them know? */
+void executor_links_known(const struct manager *manager, struct plan_known *ret_known);
 const char *executor_link_state_name(const struct executor_link *link); /* "ready", "attaching", "draining", "gone" */
 /* Closes the connection, forgets what was acknowledged; the executor may come back. */
 void executor_link_disconnect(struct executor_link *link, const char *reason);

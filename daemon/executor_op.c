@@ -172,9 +172,10 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
         for (uint32_t i = 0; i < comm->n_choices; i++) {
                 Railmux__Executor__Choice *choice = &choices[attach.n_choices];
 
-                /* One that came in the place of an executor that does might take it for all types: it has no plan
-                 * rather, and refuses such calls. */
-                if (comm->choices[i].widening && !link->widenings)
+                /* One that came in the place of an executor that knows it might take it for all types, or refuse the
+                 * communicator: it has no plan rather, and refuses such calls. */
+                if ((comm->choices[i].widening && !link->known.widenings) ||
+                    comm->choices[i].algorithm >= link->known.algorithms)
                         continue;
                 railmux__executor__choice__init(choice);
                 choice->operation = comm->choices[i].operation;

@@ -9,6 +9,7 @@
 #include "executor/prepare.h"
 #include "executor/report.h"
 #include "executor/worker.h"
+#include "plan/plan.h"
 #include "util/clock.h"
 
 static void host_hello(void *object, Railmux__Executor__Hello *hello) {
@@ -20,6 +21,7 @@ static void host_hello(void *object, Railmux__Executor__Hello *hello) {
         hello->backend = (char *)executor->ops->name;
         hello->workers = worker_pool_size(executor->workers);
         hello->widenings = true;
+        hello->algorithms = PLAN_ALGORITHM_COUNT;
         hello->gpus = host->pointers;
         hello->n_gpus = 0;
         for (uint32_t i = 0; i < executor->ops->count(executor->gpu) && i < PLAN_RANKS_MAX; i++) {

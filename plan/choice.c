@@ -39,6 +39,9 @@
 #define CLASSES_MAX   5u
 #define BORDER_STEPS  4u
 
+/* Of whoever does not say which ones it knows. */
+#define ALGORITHMS_UNSAID 17u
+
 /* Two shots move fewer bytes, which executors with few workers feel first: with 31 on each of four H200s 32 KB took 16
  * us in one shot, and 64 KB took 12 in two. */
 #define DEVICE_ONE_SHOT_BYTES 16384u
@@ -97,6 +100,8 @@ static bool algorithm_staged(uint32_t algorithm) {
 
 /* Is it for those who execute it? */
 static bool algorithm_fits(const struct asked *asked, uint32_t algorithm) {
+        if (asked->over && asked->over->algorithms && algorithm >= asked->over->algorithms)
+                return false;
         if (!asked->device)
                 return !algorithm_staged(algorithm);
         return algorithm_staged(algorithm) || algorithm == PLAN_DIRECT || algorithm == PLAN_ONE_SHOT ||
@@ -346,6 +351,18 @@ uint32_t plan_choose_device(uint32_t n_ranks, struct plan_choice choices[PLAN_CH
                 if (plan_build(operations[i], PLAN_DIRECT, n_ranks, &plan) == PLAN_OK)
                         choices[n++] = (struct plan_choice){operations[i], PLAN_DIRECT, UINT64_MAX, 0};
         return n;
+}
+
+void plan_known_all(struct plan_known *ret_known) {
+        *ret_known = (struct plan_known){.widenings = true, .algorithms = PLAN_ALGORITHM_COUNT};
+}
+
+void plan_known_meet(struct plan_known *known, bool widens, uint32_t algorithms) {
+        if (algorithms == 0)
+                algorithms = ALGORITHMS_UNSAID;
+        known->widenings = known->widenings && widens;
+        if (algorithms < known->algorithms)
+                known->algorithms = algorithms;
 }
 
 uint32_t plan_widening(uint32_t element_bytes, uint32_t partial_bytes) {

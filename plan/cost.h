@@ -121,9 +121,19 @@ struct plan_over {
         uint32_t n_ranks;
         uint32_t operation, algorithm;
         bool any_tree;
-        bool any_widening; /* for executors that do not know widenings: all have the choices of 1, and they say 0 */
+        bool any_widening;   /* for executors that do not know widenings: all have the choices of 1, and they say 0 */
+        uint32_t algorithms; /* only those of smaller numbers, for executors that know no other; 0: all */
 };
 uint32_t plan_choose_nodes(const struct plan_over *over, struct plan_choice choices[PLAN_CHOICES_MAX]);
+/* What all know that are to execute a table. */
+struct plan_known {
+        bool widenings;
+        uint32_t algorithms; /* those of smaller numbers */
+};
+void plan_known_all(struct plan_known *ret_known);
+/* ... and one more, which knows this; algorithms 0: it says nothing of them, and has those that were there before
+ * anybody did. */
+void plan_known_meet(struct plan_known *known, bool widens, uint32_t algorithms);
 /* Of a request: 1, 2, 4 or PLAN_WIDENING_MAX. All ranks of a call have the same, by its type and reduction. */
 uint32_t plan_widening(uint32_t element_bytes, uint32_t partial_bytes);
 /* Looks an operation, widening and size up; NULL if the operation is not in the table. */

@@ -11,6 +11,7 @@ uint32_t both_gpus;
 bool both_managed;
 const char *both_rails;
 bool both_widenings;
+uint32_t both_algorithms;
 
 /* ---- the neighbour ----------------------------------------------------------------------------------------------- */
 static void on_up(struct peer *peer, void *data) {
@@ -225,6 +226,7 @@ void say_join(struct both *b, uint32_t rank, uint64_t attempt) {
         join.attempt = attempt;
         join.device = both_gpus > 0;
         join.widenings = both_widenings;
+        join.algorithms = both_algorithms;
         join.gpu = neighbour_gpu(rank);
         message.body_case = SAYS(JOIN);
         message.join = &join;
@@ -255,7 +257,7 @@ static void say_assign(struct both *b, uint64_t attempt) {
         Railmux__Peer__Member members[RANKS], *member_list[RANKS];
         Railmux__Peer__Node nodes[3], *node_list[3] = {&nodes[0], &nodes[1], &nodes[2]};
         uint32_t last = b->third.up ? 2 : 1;
-        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, wide = choice, *choices[] = {&choice, &wide};
+        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, wide, late, *choices[3] = {&choice};
         struct plan_geometry geometry;
 
         plan_geometry_choose(RANKS, &geometry);
@@ -279,6 +281,9 @@ static void say_assign(struct both *b, uint64_t attempt) {
         wide = choice;
         wide.operation = 2;
         wide.widening = 4;
+        late = choice;
+        late.operation = 3;
+        late.algorithm = both_algorithms - 1;
         body.key = b->key = KEY;
         body.comm_id.data = b->id;
         body.comm_id.len = COMM_ID_BYTES;
@@ -289,7 +294,11 @@ static void say_assign(struct both *b, uint64_t attempt) {
         body.members = member_list;
         body.n_nodes = last + 1;
         body.nodes = node_list;
-        body.n_choices = both_widenings ? 2 : 1;
+        body.n_choices = 1;
+        if (both_widenings)
+                choices[body.n_choices++] = &wide;
+        if (both_algorithms)
+                choices[body.n_choices++] = &late;
         body.choices = choices;
         body.part_bytes = geometry.part_bytes;
         body.slots = geometry.slots;
@@ -363,6 +372,7 @@ Railmux__Peer__SplitJoin wish(const struct both *b, uint32_t number, uint32_t ra
         body.gpu = -1;
         body.gpus = 2;
         body.widenings = both_widenings;
+        body.algorithms = both_algorithms;
         return body;
 }
 

@@ -53,8 +53,9 @@ struct fake_comm {
         } choices[PLAN_CHOICES_MAX];
 };
 
-extern bool fixture_executor_plain;    /* it does not know widenings */
-extern uint32_t fixture_executor_gpus; /* that it serves, at most 8 */
+extern bool fixture_executor_plain;          /* it does not know widenings */
+extern uint32_t fixture_executor_algorithms; /* those that it knows; 0: it does not say */
+extern uint32_t fixture_executor_gpus;       /* that it serves, at most 8 */
 /* The executor: says DONE to everything and remembers it. */
 struct fake_executor {
         int fd;

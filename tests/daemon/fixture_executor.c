@@ -13,6 +13,7 @@
 #define FAKE_GPUS 8u
 
 bool fixture_executor_plain;
+uint32_t fixture_executor_algorithms;
 uint32_t fixture_executor_gpus = FAKE_GPUS;
 
 void executor_send(struct fixture *fixture, Railmux__Executor__Message *message) {
@@ -72,6 +73,7 @@ static void executor_hello(struct fixture *fixture) {
         hello.gpus = gpu_list;
         hello.workers = 2;
         hello.widenings = !fixture_executor_plain;
+        hello.algorithms = fixture_executor_algorithms;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_HELLO;
         message.hello = &hello;
         executor_send(fixture, &message);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Plans by how much longer partial sums are than elements: tables have them when all nodes and executors of a
- * communicator know of them, and then all have the same. An executor that does not never gets them.
+ * Plans by how much longer partial sums are than elements, and of algorithms that not every version has: tables have
+ * them when all nodes and executors of a communicator know of them, and then all have the same. An executor that does
+ * not never gets them.
  */
 #include "tests/daemon/comm_nodes_fixture.h"
 
@@ -12,15 +13,20 @@
 #include <unistd.h>
 
 #define WORKERS 2u /* of the fixture's daemon */
+#define FEW     ((uint32_t)PLAN_HIERARCHICAL_SCATTER)
 
-static uint32_t table(bool plain, struct plan_choice ret_choices[PLAN_CHOICES_MAX]) {
+static uint32_t table_of(bool plain, uint32_t algorithms, struct plan_choice ret_choices[PLAN_CHOICES_MAX]) {
         static const uint8_t node[RANKS] = {0, 0, 1, 1};
         struct plan_geometry geometry;
         struct plan_constants constants;
         struct plan_nodes nodes;
         struct plan_net net;
-        const struct plan_over over = {
-                .constants = &constants, .net = &net, .nodes = &nodes, .n_ranks = RANKS, .any_widening = plain};
+        const struct plan_over over = {.constants = &constants,
+                                       .net = &net,
+                                       .nodes = &nodes,
+                                       .n_ranks = RANKS,
+                                       .any_widening = plain,
+                                       .algorithms = algorithms};
 
         plan_geometry_choose_nodes(RANKS, &geometry);
         plan_constants_host(&constants, WORKERS);
@@ -31,16 +37,24 @@ static uint32_t table(bool plain, struct plan_choice ret_choices[PLAN_CHOICES_MA
         return plan_choose_nodes(&over, ret_choices);
 }
 
-static void expect_wire(bool plain, size_t n, Railmux__Peer__Choice *const *choices) {
+static uint32_t table(bool plain, struct plan_choice ret_choices[PLAN_CHOICES_MAX]) {
+        return table_of(plain, 0, ret_choices);
+}
+
+static void expect_wire_of(bool plain, uint32_t algorithms, size_t n, Railmux__Peer__Choice *const *choices) {
         struct plan_choice expected[PLAN_CHOICES_MAX];
 
-        assert_int_equal(n, table(plain, expected));
+        assert_int_equal(n, table_of(plain, algorithms, expected));
         for (size_t i = 0; i < n; i++) {
                 assert_int_equal(choices[i]->operation, expected[i].operation);
                 assert_int_equal(choices[i]->algorithm, expected[i].algorithm);
                 assert_int_equal(choices[i]->max_bytes, expected[i].max_bytes);
                 assert_int_equal(choices[i]->widening, expected[i].widening);
         }
+}
+
+static void expect_wire(bool plain, size_t n, Railmux__Peer__Choice *const *choices) {
+        expect_wire_of(plain, 0, n, choices);
 }
 
 /* The executor has the same; of its n-th communicator. */
@@ -181,6 +195,87 @@ static void test_follower(void **unused) {
         fixture_executor_plain = false;
 }
 
+/* A table has what the least of them knows. Not to say what one knows is to know the first ones. */
+static void test_algorithms(void **unused) {
+        static const uint32_t says[] = {0, FEW, PLAN_ALGORITHM_COUNT};
+        struct plan_choice few[PLAN_CHOICES_MAX], all[PLAN_CHOICES_MAX];
+
+        (void)unused;
+        assert_true(plan_choice_find(few, table_of(false, FEW, few), RING_OP_ALL_REDUCE, 2, 1 << 20)->algorithm !=
+                    plan_choice_find(all, table(false, all), RING_OP_ALL_REDUCE, 2, 1 << 20)->algorithm);
+        both_widenings = true;
+        for (uint32_t knows = 0; knows < 9; knows++) {
+                const bool is_few = says[knows % 3] == FEW || says[knows / 3] == FEW;
+                const Railmux__Peer__Assign *assign = NULL;
+                const Railmux__Peer__SplitForm *form;
+                uint64_t calls[2];
+                struct both b;
+
+                fixture_executor_algorithms = says[knows % 3];
+                both_algorithms = says[knows / 3];
+                setup_first(&b);
+                for (uint32_t i = 0; i < b.n.n_heard; i++)
+                        if (b.n.heard[i]->body_case == SAYS(ASSIGN))
+                                assign = b.n.heard[i]->assign;
+                assert_non_null(assign);
+                expect_wire_of(false, is_few ? FEW : 0, assign->n_choices, assign->choices);
+                assert_int_equal(b.f.executor.comms[0].n_choices, assign->n_choices);
+                client_splits(&b, 1, 0, calls);
+                for (uint32_t r = 2; r < RANKS; r++) {
+                        const Railmux__Peer__SplitJoin body = wish(&b, 1, r, 0);
+
+                        split_join(&b, &body);
+                }
+                form = take(&b, SAYS(SPLIT_FORM))->split_form;
+                expect_wire_of(false, is_few ? FEW : 0, form->children[0]->n_choices, form->children[0]->choices);
+                say_split_ready(&b, 1);
+                (void)take(&b, SAYS(SPLIT_GO));
+                for (uint32_t i = 0; i < 2; i++)
+                        assert_int_equal(take_split(&b, i, calls[i]).code, 0);
+                finish(&b);
+        }
+        fixture_executor_algorithms = both_algorithms = 0;
+}
+
+/* The neighbour decides, and does not listen. */
+static void test_algorithms_follower(void **unused) {
+        static const uint32_t says[] = {0, PLAN_ALGORITHM_COUNT - 1, PLAN_ALGORITHM_COUNT, PLAN_ALGORITHM_COUNT + 1};
+
+        (void)unused;
+        both_widenings = false;
+        both_algorithms = PLAN_ALGORITHM_COUNT;
+        for (uint32_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
+                const uint32_t knows = says[i] ? says[i] : PLAN_HIERARCHICAL_DOUBLE_TREE;
+                const struct fake_comm *comm;
+                uint64_t calls[2];
+                struct both b;
+
+                fixture_executor_algorithms = says[i];
+                setup_follower(&b);
+                for (uint32_t k = 0; k < b.n.n_heard; k++)
+                        if (b.n.heard[k]->body_case == SAYS(JOIN))
+                                assert_int_equal(b.n.heard[k]->join->algorithms,
+                                                 knows < PLAN_ALGORITHM_COUNT ? knows : PLAN_ALGORITHM_COUNT);
+                comm = &b.f.executor.comms[0];
+                assert_int_equal(comm->n_choices, knows < PLAN_ALGORITHM_COUNT ? 1 : 2);
+                assert_int_equal(comm->choices[0].operation, 1);
+                if (comm->n_choices > 1)
+                        assert_true(comm->choices[1].operation == 3 &&
+                                    comm->choices[1].algorithm == PLAN_ALGORITHM_COUNT - 1);
+                client_splits(&b, 1, 0, calls);
+                for (uint32_t k = 0; k < 2; k++)
+                        assert_int_equal(take(&b, SAYS(SPLIT_JOIN))->split_join->algorithms,
+                                         knows < PLAN_ALGORITHM_COUNT ? knows : PLAN_ALGORITHM_COUNT);
+                say_form(&b, 1);
+                (void)take(&b, SAYS(SPLIT_READY));
+                say_split_go(&b, 1);
+                for (uint32_t k = 0; k < 2; k++)
+                        assert_int_equal(take_split(&b, k, calls[k]).code, 0);
+                finish(&b);
+        }
+        fixture_executor_algorithms = both_algorithms = 0;
+}
+
 /* What a successor would be told. */
 static void test_recorded(void **unused) {
         struct state_record record;
@@ -213,6 +308,8 @@ int main(void) {
                 cmocka_unit_test(test_differ),
                 cmocka_unit_test(test_first),
                 cmocka_unit_test(test_follower),
+                cmocka_unit_test(test_algorithms),
+                cmocka_unit_test(test_algorithms_follower),
                 cmocka_unit_test(test_recorded),
         };
 
