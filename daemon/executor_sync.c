@@ -162,11 +162,11 @@ static void executor_sync_comms(struct executor_link *link) {
         for (comm = link->manager->comms; comm; comm = next) {
                 int32_t rank = comm->code == 0 ? executor_sync_lost_rank(comm) : -1;
 
+                if (rank >= 0 && comm->state == COMM_READY && comm_needed(comm) & mask)
+                        comm_broken(comm, 0, RMX_E_PEER_LOST, rank, ""); /* may end others, of its splits */
                 next = comm->hh.next;
                 if (comm->state == COMM_JOINING || !(comm_needed(comm) & mask))
                         continue;
-                if (rank >= 0 && comm->state == COMM_READY)
-                        comm_broken(comm, 0, RMX_E_PEER_LOST, rank, "");
                 if (!(comm->attachment.acked & mask))
                         executor_attach_comm(comm);
                 for (uint32_t r = 0; r < comm->n_ranks; r++) {
