@@ -283,6 +283,7 @@ static void cluster_on_merged(struct peer *peer, struct peer *into, void *data) 
 
         comm_root_merged(cluster, peer, into);
         comm_heard_merged(cluster, peer, into);
+        peer_lingers_merged(&cluster->lingers, peer, into);
 }
 
 /* ---- what the fabric says ---------------------------------------------------------------------------------------- */
@@ -433,6 +434,8 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
                                           EV_READ | EV_PERSIST, cluster_on_fabric, cluster);
         cluster->self_event = event_new(cluster->manager->base, -1, 0, cluster_on_self, cluster);
         r = comm_turns_init(&cluster->turns, cluster->manager->base, &cluster->manager->watch);
+        if (r == 0)
+                r = peer_lingers_init(&cluster->lingers, cluster->manager->base);
         if (r < 0 || !cluster->fabric_event || !cluster->self_event || event_add(cluster->fabric_event, NULL) < 0) {
                 snprintf(error, CLUSTER_TEXT_MAX, "no memory for events");
                 return -ENOMEM;
@@ -469,6 +472,7 @@ struct cluster *cluster_free(struct cluster *cluster) {
                 return NULL;
         comm_root_free(cluster);
         comm_turns_deinit(&cluster->turns);
+        peer_lingers_deinit(&cluster->lingers);
         if (cluster->fabric_event)
                 event_free(cluster->fabric_event);
         if (cluster->self_event)

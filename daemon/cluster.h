@@ -7,6 +7,7 @@
  */
 #include "daemon/comm_turn.h"
 #include "daemon/peer.h"
+#include "daemon/peer_linger.h"
 #include "fabric/fabric.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,8 +30,8 @@ struct cluster {
         struct cluster_self *selves;  /* utlist: messages to itself */
         struct comm *comms_by_key;    /* uthash: those that are assigned, see comm_remote.c */
         struct gathering *gatherings; /* uthash by comm id, see comm_root.c */
-        unsigned int n_failed;        /* of these: kept to tell ranks that come late */
         struct comm_turns turns;      /* gatherings and splits that are complete */
+        struct peer_lingers lingers;  /* roots that are told of the end of what gathers when they are back */
         struct cluster_rail *waiting; /* utlist: rails that cannot be opened yet, see cluster_rails.c */
         struct event *rails_event;    /* tries them again */
 };

@@ -34,6 +34,7 @@ enum {
         COMM_E_LIMIT,    /* text says which */
         COMM_E_RESOURCE, /* no fd or memory is left; text says what */
         COMM_E_WAIT,     /* executors are missing: it goes on when they are there */
+        COMM_E_INVALID,  /* what was asked for cannot be; text says why */
 };
 
 struct comm_member {

@@ -329,7 +329,8 @@ again:
                 if (comm->state != COMM_READY) {
                         if (node < remote->n_nodes || (remote->has_root && remote->root == peer)) {
                                 /* (What is told a root that is not connected waits behind what it was told before.) */
-                                remote->over = gone && remote->has_root && remote->root == peer;
+                                if (gone && remote->has_root && remote->root == peer)
+                                        comm_remote_root_gone(comm);
                                 comm_join_fail(comm, RMX_E_PEER_LOST, "%s", reason);
                                 goto again; /* others may have gone with it */
                         }

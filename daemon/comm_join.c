@@ -208,9 +208,29 @@ static bool comm_join_valid(struct session *session, uint64_t call, const Railmu
         return false;
 }
 
+static uint32_t comm_join_code(int condition) {
+        return condition == COMM_E_LIMIT ? RMX_E_LIMIT : condition == COMM_E_INVALID ? RMX_E_INVALID : RMX_E_NO_MEMORY;
+}
+
+/* It is told, and so are the others. On other nodes they hear of it from the root, which listens to those only that
+ * have brought a rank. */
+static void comm_join_refuse(struct session *session, uint64_t call, struct comm *comm, uint32_t rank, uint32_t gpu,
+                             uint32_t code, const char *text) {
+        char ignored[160];
+
+        session_send_failure(session, call, code, "%s", text);
+        if (comm->remote && comm->n_joined == 0) {
+                comm->members[rank].gpu = gpu;
+                (void)comm_remote_join(&comm->members[rank], ignored, sizeof(ignored));
+        }
+        comm->members[rank].joined = true; /* it is told here */
+        comm_join_fail(comm, code, "rank %u: %s", rank, text);
+}
+
 void comm_join(struct session *session, uint64_t call, const Railmux__Session__CommCreate *body) {
         struct manager *manager = session->manager;
         char name[SESSION_NAME_MAX], text[160];
+        uint32_t gpu;
         struct comm *comm;
         int r;
 
@@ -243,18 +263,17 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
                         comm_free(comm);
                         return;
                 }
-                if (comm_remote_is(manager, body->comm_id.data) && comm_remote_begin(comm, text, sizeof(text))) {
-                        session_send_failure(session, call, RMX_E_INVALID, "%s", text);
+                r = comm_remote_is(manager, body->comm_id.data) ? comm_remote_begin(comm, text, sizeof(text)) : 0;
+                if (r) {
+                        session_send_failure(session, call, comm_join_code(r), "%s", text);
                         comm_free(comm);
                         return;
                 }
         }
-        r = comm_member_join(comm, body->rank, session, comm_join_gpu(session, body), text, sizeof(text));
+        gpu = comm_join_gpu(session, body);
+        r = comm_member_join(comm, body->rank, session, gpu, text, sizeof(text));
         if (r) {
-                comm->members[body->rank].joined = true; /* it is told here */
-                session_send_failure(session, call, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s", text);
-                comm_join_fail(comm, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "rank %u: %s", body->rank,
-                               text);
+                comm_join_refuse(session, call, comm, body->rank, gpu, comm_join_code(r), text);
                 return;
         }
         comm->members[body->rank].exchange = body->exchange;
@@ -268,7 +287,7 @@ void comm_join(struct session *session, uint64_t call, const Railmux__Session__C
                 return;
         r = comm_attach(comm, text, sizeof(text));
         if (r)
-                comm_join_fail(comm, r == COMM_E_LIMIT ? RMX_E_LIMIT : RMX_E_NO_MEMORY, "%s", text);
+                comm_join_fail(comm, comm_join_code(r), "%s", text);
 }
 
 void comm_member_give_up(struct comm_member *member) {

@@ -132,53 +132,71 @@ bool comm_remote_is(const struct manager *manager, const uint8_t id[COMM_ID_BYTE
         return !comm_id_of(id, state_node(manager->state)) || comm_root_gathers(manager->cluster, id);
 }
 
-/* An id says whom to dial, and before that has answered nobody knows whether it is one. So a tenant has only so many of
- * them at a time. */
+/* An id says whom to dial, and before that has answered nobody knows whether it is one. So a tenant waits for only so
+ * many of them at a time, each with any number of communicators. */
 #define REMOTE_UNREACHED_MAX 16u
-static unsigned int remote_unreached(const struct comm *comm) {
-        unsigned int n = 0;
+static bool remote_reaches_out(const struct comm *comm) {
+        const struct peer *unknown[REMOTE_UNREACHED_MAX];
+        unsigned int n = 0, i;
 
-        for (const struct comm *c = comm->manager->comms; c; c = c->hh.next)
-                n += c->tenant == comm->tenant && c->state == COMM_JOINING && c->remote && c->remote->root &&
-                     !peer_is_up(c->remote->root);
-        return n;
+        for (const struct comm *c = comm->manager->comms; c; c = c->hh.next) {
+                const struct peer *root = c->remote ? c->remote->root : NULL;
+
+                if (c->tenant != comm->tenant || c->state != COMM_JOINING || !root || peer_node_id(root))
+                        continue;
+                for (i = 0; i < n && unknown[i] != root; i++)
+                        ;
+                if (i == REMOTE_UNREACHED_MAX)
+                        return false;
+                if (i == n)
+                        unknown[n++] = root;
+        }
+        return true;
+}
+
+static int remote_dial(struct comm *comm, struct peer **ret_root, char *text, size_t text_size) {
+        char address[PEER_ADDRESS_MAX];
+        const char *why = NULL;
+        int r;
+
+        r = comm_id_address(comm->id, address) ? PEER_E_ADDRESS
+                                               : peers_dial(comm->manager->cluster->peers, address, ret_root);
+        if (!r && remote_reaches_out(comm))
+                return 0;
+        if (!r) {
+                peer_release(*ret_root);
+                *ret_root = NULL;
+                snprintf(text, text_size, "tenant %s waits for %u nodes that nobody has reached yet",
+                         comm->tenant->name, REMOTE_UNREACHED_MAX);
+                return COMM_E_LIMIT;
+        }
+        why = r == PEER_E_ADDRESS ? "the id has no address; does that node listen for others?"
+              : r == PEER_E_SELF  ? "its address is this node's"
+              : r == PEER_E_FULL  ? "too many nodes are known"
+                                  : "out of memory";
+        snprintf(text, text_size, "the node that made the communicator id cannot be dialled: %s", why);
+        return r == PEER_E_ADDRESS || r == PEER_E_SELF ? COMM_E_INVALID : COMM_E_RESOURCE;
 }
 
 int comm_remote_begin(struct comm *comm, char *text, size_t text_size) {
-        struct cluster *cluster = comm->manager->cluster;
-        char address[PEER_ADDRESS_MAX];
-        struct comm_remote *remote;
+        struct comm_remote *remote = calloc(1, sizeof(*remote));
         int r = 0;
 
-        remote = calloc(1, sizeof(*remote));
         if (!remote) {
                 snprintf(text, text_size, "out of memory");
                 return COMM_E_RESOURCE;
         }
-        remote->cluster = cluster;
+        remote->cluster = comm->manager->cluster;
         remote->net = (struct comm_net)COMM_NET_NULL;
-        if (remote_unreached(comm) >= REMOTE_UNREACHED_MAX) {
-                snprintf(text, text_size, "%u communicators of tenant %s wait for nodes that cannot be reached",
-                         REMOTE_UNREACHED_MAX, comm->tenant->name);
-                free(remote);
-                return COMM_E_RESOURCE;
-        }
-        if (!comm_id_of(comm->id, state_node(comm->manager->state))) {
-                r = comm_id_address(comm->id, address) ? PEER_E_ADDRESS
-                                                       : peers_dial(cluster->peers, address, &remote->root);
-                if (r)
-                        snprintf(text, text_size, "the node that made the communicator id cannot be dialled: %s",
-                                 r == PEER_E_ADDRESS ? "the id has no address; does that node listen for others?"
-                                 : r == PEER_E_SELF  ? "its address is this node's"
-                                                     : "too many nodes are known");
-        }
+        comm->remote = remote; /* it counts itself */
+        if (!comm_id_of(comm->id, state_node(comm->manager->state)))
+                r = remote_dial(comm, &remote->root, text, text_size);
         remote->has_root = !r;
         if (r) {
                 free(remote);
-                return COMM_E_RESOURCE;
+                comm->remote = NULL;
         }
-        comm->remote = remote;
-        return 0;
+        return r;
 }
 
 int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
@@ -207,19 +225,30 @@ int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
         return COMM_E_RESOURCE;
 }
 
-void comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) {
+bool comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) {
         struct comm *comm = comm_find_id(cluster->manager, id);
         char text[160];
 
         if (!comm || comm->remote || comm->state != COMM_JOINING)
-                return;
+                return true;
         if (comm_remote_begin(comm, text, sizeof(text))) {
                 comm_join_fail(comm, RMX_E_NO_MEMORY, "%s", text);
-                return;
+                return false;
         }
         for (uint32_t r = 0; r < comm->n_ranks; r++)
                 if (comm->members[r].session && comm_remote_join(&comm->members[r], text, sizeof(text))) {
                         comm_join_fail(comm, RMX_E_NO_MEMORY, "%s", text);
+                        return false;
+                }
+        return true;
+}
+
+void comm_remote_root_gone(struct comm *comm) {
+        char ignored[160];
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                if (comm->members[r].session) {
+                        (void)comm_remote_join(&comm->members[r], ignored, sizeof(ignored));
                         return;
                 }
 }
@@ -242,8 +271,13 @@ static void remote_tell_root(struct comm *comm, uint32_t rank, uint32_t code, co
 }
 
 void comm_remote_join_ended(struct comm *comm, uint32_t rank, uint32_t code, const char *text) {
-        if (comm->remote->has_root && !comm->remote->over)
+        struct comm_remote *remote = comm->remote;
+
+        if (remote->has_root && !remote->over) {
                 remote_tell_root(comm, rank, code, text);
+                if (remote->root && !peer_is_up(remote->root))
+                        peer_linger(&remote->cluster->lingers, remote->root);
+        }
         /* The root counts on this part since READY, and GO may be out: the others hear it from here. */
         if (comm->remote->attached && !comm->remote->heard)
                 comm_remote_tell_failed(comm, code, -1, text, -1);

@@ -54,7 +54,7 @@ struct comm_remote {
  */
 /* Does an id, or what other nodes have said of it, make a communicator with it one over several nodes? */
 bool comm_remote_is(const struct manager *manager, const uint8_t id[COMM_ID_BYTES]);
-/* Makes the part of a comm that is indexed. 0, or COMM_E_RESOURCE with a text. */
+/* Makes the part of a comm that is indexed. 0, or COMM_E_* with a text. */
 int comm_remote_begin(struct comm *comm, char *text, size_t text_size);
 /* A rank of this node has joined: the root is told. 0, or COMM_E_RESOURCE with a text. */
 int comm_remote_join(struct comm_member *member, char *text, size_t text_size);
@@ -78,8 +78,11 @@ const char *comm_remote_node(const struct comm *comm, uint32_t rank);
 /* No rank of this node is left. True: the others still need what it has sent; comm_settle comes again. */
 bool comm_remote_keeps(struct comm *comm);
 void comm_remote_free(struct comm *comm);
-/* Another node brings ranks of a communicator whose id was made here. */
-void comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]);
+/* The daemon that gathers it is lost, and it is about to fail (comm_remote_join_ended): one that takes that daemon's
+ * place knows nothing of the ranks here, and its own might wait for them. So it is told of one before. */
+void comm_remote_root_gone(struct comm *comm);
+/* Another node brings ranks of a communicator whose id was made here. false: those of this node have failed. */
+bool comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]);
 
 /* ---- for comm_heard.c, comm_split_far.c and the like --------------------------------------------------------------
  */

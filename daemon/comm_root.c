@@ -35,9 +35,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define GATHERINGS_FAILED_MAX 256u
-#define GATHERINGS_MAX        4096u
+#define GATHERINGS_FAILED_MAX 256u /* of a tenant */
 #define GATHERINGS_TENANT_MAX 1024u
+#define GATHERINGS_PEER_MAX   1024u /* that another node has begun, of those that have not failed */
+#define GATHERINGS_MAX        4096u
 
 enum gathering_state {
         GATHERING_OPEN,
@@ -101,8 +102,6 @@ static void gathering_free(struct gathering *gathering) {
         struct cluster *cluster = gathering->cluster;
 
         gathering_release(gathering);
-        if (gathering->state == GATHERING_FAILED)
-                cluster->n_failed--;
         HASH_DELETE(hh, cluster->gatherings, gathering);
         free(gathering);
 }
@@ -178,19 +177,29 @@ static void root_tell_failed(struct cluster *cluster, struct peer *peer, const u
                 peer_drop(peer, "out of memory");
 }
 
-/* It is FAILED from now on; the oldest of these goes when there are too many. */
+/* Of those that have FAILED, how many a tenant (NULL: all together) has, and the oldest. */
+static unsigned int gatherings_failed(const struct cluster *cluster, const char *tenant, struct gathering **ret_first) {
+        unsigned int n = 0;
+
+        *ret_first = NULL;
+        for (struct gathering *g = cluster->gatherings; g; g = g->hh.next) {
+                if (g->state != GATHERING_FAILED || (tenant && strcmp(g->tenant, tenant) != 0))
+                        continue;
+                if (n++ == 0)
+                        *ret_first = g;
+        }
+        return n;
+}
+
+/* It is FAILED from now on; the tenant's oldest of these goes when there are too many. */
 static void gathering_bury(struct gathering *gathering, uint32_t code) {
-        struct cluster *cluster = gathering->cluster;
+        struct gathering *first;
 
         gathering->code = code;
         gathering->state = GATHERING_FAILED;
         gathering_release(gathering);
-        if (++cluster->n_failed > GATHERINGS_FAILED_MAX)
-                for (struct gathering *g = cluster->gatherings; g; g = g->hh.next)
-                        if (g->state == GATHERING_FAILED) {
-                                gathering_free(g);
-                                break;
-                        }
+        if (gatherings_failed(gathering->cluster, gathering->tenant, &first) > GATHERINGS_FAILED_MAX)
+                gathering_free(first);
 }
 
 static void gathering_fail(struct gathering *gathering, const struct peer *knows, bool somebody_knows, uint32_t rank,
@@ -378,13 +387,30 @@ static bool root_join_valid(struct cluster *cluster, struct peer *peer, const Ra
         return false;
 }
 
-static struct gathering *gathering_new(struct cluster *cluster, const Railmux__Peer__Join *body) {
-        struct gathering *gathering;
-        unsigned int n = 0;
+/* Is there a place for one more? Those that are kept only to tell late ranks make room. */
+static bool gatherings_have_room(struct cluster *cluster, const struct peer *peer, const char *tenant) {
+        unsigned int n_tenant = 0, n_peer = 0;
+        struct gathering *g, *first;
 
-        for (gathering = cluster->gatherings; gathering; gathering = gathering->hh.next)
-                n += strcmp(gathering->tenant, body->tenant) == 0;
-        if (n >= GATHERINGS_TENANT_MAX || HASH_COUNT(cluster->gatherings) >= GATHERINGS_MAX)
+        for (g = cluster->gatherings; g; g = g->hh.next) {
+                n_tenant += g->state != GATHERING_FAILED && strcmp(g->tenant, tenant) == 0;
+                n_peer += peer && g->n_nodes > 0 && g->nodes[0].peer == peer;
+        }
+        if (n_tenant >= GATHERINGS_TENANT_MAX || n_peer >= GATHERINGS_PEER_MAX)
+                return false;
+        if (HASH_COUNT(cluster->gatherings) < GATHERINGS_MAX)
+                return true;
+        if (!gatherings_failed(cluster, NULL, &first))
+                return false;
+        gathering_free(first);
+        return true;
+}
+
+static struct gathering *gathering_new(struct cluster *cluster, const struct peer *peer,
+                                       const Railmux__Peer__Join *body) {
+        struct gathering *gathering;
+
+        if (!gatherings_have_room(cluster, peer, body->tenant))
                 return NULL;
         gathering = calloc(1, sizeof(*gathering));
         if (!gathering)
@@ -406,12 +432,13 @@ static struct gathering *gathering_new(struct cluster *cluster, const Railmux__P
 
 /* It has failed, and those who know try again. Of what others have sent before they were told something may still be on
  * its way: the new one knows these parts, too. */
-static struct gathering *gathering_again(struct gathering *gathering, const Railmux__Peer__Join *body) {
+static struct gathering *gathering_again(struct gathering *gathering, const struct peer *peer,
+                                         const Railmux__Peer__Join *body) {
         struct cluster *cluster = gathering->cluster;
         const struct gathering before = *gathering;
 
         gathering_free(gathering);
-        gathering = gathering_new(cluster, body);
+        gathering = gathering_new(cluster, peer, body);
         if (gathering) {
                 memcpy(gathering->told, before.told, sizeof(gathering->told));
                 gathering->n_told = before.n_told;
@@ -433,7 +460,7 @@ static bool root_join_late(struct cluster *cluster, struct peer *peer, struct ga
 static struct gathering *root_join_first(struct cluster *cluster, const struct peer *peer,
                                          const Railmux__Peer__Join *body) {
         const struct tombstone *tombstone = peer ? tombstone_find(cluster->manager, body->comm_id.data) : NULL;
-        struct gathering *gathering = gathering_new(cluster, body);
+        struct gathering *gathering = gathering_new(cluster, peer, body);
 
         if (!gathering || !tombstone)
                 return gathering;
@@ -488,11 +515,11 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
         if (gathering && gathering->state == GATHERING_FAILED) {
                 if (root_join_late(cluster, peer, gathering, body))
                         return;
-                gathering = gathering_again(gathering, body);
+                gathering = gathering_again(gathering, peer, body);
         }
         if (!gathering) {
-                root_tell_failed(cluster, peer, body->comm_id.data, body->attempt, body->rank, RMX_E_NO_MEMORY,
-                                 "the daemon that gathers the communicator has no memory for another");
+                root_tell_failed(cluster, peer, body->comm_id.data, body->attempt, body->rank, RMX_E_LIMIT,
+                                 "the daemon that gathers the communicator has no room for another");
                 return;
         }
         if (gathering->n_ranks != body->n_ranks) {
@@ -532,8 +559,13 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
         gathering->ranks[body->rank].gpu = body->gpu;
         plan_known_meet(&gathering->known, body->widenings, body->algorithms);
         if (++gathering->n_joined < gathering->n_ranks) {
-                if (peer) /* ranks of this node may have come before it was known that there are others */
-                        comm_remote_here(cluster, body->comm_id.data);
+                /* Ranks of this node may have come before it was known that there are others. */
+                if (peer && !comm_remote_here(cluster, body->comm_id.data)) {
+                        gathering = gathering_find(cluster, body->comm_id.data);
+                        if (gathering && gathering->state == GATHERING_OPEN)
+                                gathering_fail(gathering, NULL, true, 0, RMX_E_NO_MEMORY,
+                                               "the daemon that gathers the communicator has no memory for its part");
+                }
                 return;
         }
         comm_turn_wait(&gathering->turn, &cluster->turns, gathering->tenant, gathering_take_turn, gathering);

@@ -207,10 +207,11 @@ struct rmx_comm_options {
  * listen for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */
 RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
 /* Joins as `rank` of `n_ranks` (1..64); returns when all ranks have joined. Collective. opt may be NULL.
- * RMX_E_INVALID (rank taken, differing n_ranks), RMX_E_DENIED (forged id, other tenant), RMX_E_TIMEOUT, RMX_E_LIMIT,
- * RMX_E_PEER_LOST (a joining process died), RMX_E_ABORTED (a joining rank gave up). A rank that gives up, by its
- * timeout or by rmx_cancel_set, ends the joining for all: those that wait are told, and each that comes later once;
- * after that the id may be tried again. */
+ * RMX_E_INVALID (rank taken, differing n_ranks, an id whose node has no address), RMX_E_DENIED (forged id, other
+ * tenant), RMX_E_TIMEOUT, RMX_E_LIMIT (also: the tenant waits for 16 other nodes that nobody has reached yet),
+ * RMX_E_PEER_LOST (a joining process or its node was lost), RMX_E_ABORTED (a joining rank gave up). A rank that gives
+ * up, by its timeout or by rmx_cancel_set, ends the joining for all: those that wait are told, and each that comes
+ * later once; after that the id may be tried again. */
 RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32_t n_ranks, uint32_t rank,
                             const struct rmx_comm_options *opt, struct rmx_comm **ret_comm);
 /* An id that every rank of comm gets alike for the same number, without a word among them, also when the communicator

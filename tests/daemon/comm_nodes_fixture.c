@@ -10,6 +10,7 @@
 uint32_t both_gpus;
 bool both_managed;
 const char *both_rails;
+const char *both_more;
 bool both_widenings;
 uint32_t both_algorithms;
 
@@ -172,7 +173,8 @@ void neighbour_stop(struct both *b) {
 void begin(struct both *b, uint8_t node, uint64_t boot) {
         static char config[512], planes_config[640];
 
-        snprintf(config, sizeof(config), "%s  rails: '%s'\n", BOTH_CONFIG, both_rails ? both_rails : "");
+        snprintf(config, sizeof(config), "%s  rails: '%s'\n%s", BOTH_CONFIG, both_rails ? both_rails : "",
+                 both_more ? both_more : "");
         snprintf(planes_config, sizeof(planes_config), "%sgpu: {reach: 512K, exchange: 64K}\n", config);
         fixture_planes_config = planes_config;
         if (both_gpus)

@@ -49,6 +49,7 @@ extern uint32_t both_gpus; /* of railmuxd started from now on, with real executo
                               neighbour; 0: emulated ones */
 extern bool both_managed;  /* ... and the service manager is played */
 extern const char *both_rails;   /* ... its peer.rails; NULL: tcp0 alone */
+extern const char *both_more;    /* ... more of its configuration; NULL: none */
 extern bool both_widenings;      /* the neighbour knows widenings, and has some when it assigns */
 extern uint32_t both_algorithms; /* those that the neighbour knows; it assigns the last one, too. 0: it does not say */
 
