@@ -7,7 +7,8 @@
  *   ASSIGNED  every node with ranks was told who is where, and which plans there are (ASSIGN). Each makes its part,
  *             connects to the others and says READY
  *   (gone)    all are ready and were told to GO. What happens to the communicator from now on, the nodes tell each
- * other FAILED    a rank gave up, a daemon was lost or could not make its part: all nodes that take part were told, and
+ *             other
+ *   FAILED    a rank gave up, a daemon was lost or could not make its part: all nodes that take part were told, and
  *             the gathering stays for a while to tell nodes that come late. Each node tells its own ranks, late ones
  *             too, and one that was told begins anew there (comm_join.c). Its daemon then brings another part, with
  *             another number, and so the gathering begins anew here; what is still on the way of the old part is
@@ -23,6 +24,7 @@
 #include "daemon/comm_join.h"
 #include "daemon/comm_plan.h"
 #include "daemon/comm_remote.h"
+#include "daemon/gathering.h"
 #include "daemon/manager.h"
 #include "daemon/session_dispatch.h"
 #include "daemon/state.h"
@@ -34,125 +36,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-#define GATHERINGS_FAILED_MAX 256u /* of a tenant */
-#define GATHERINGS_TENANT_MAX 1024u
-#define GATHERINGS_PEER_MAX   1024u /* that another node has begun, of those that have not failed */
-#define GATHERINGS_MAX        4096u
-
-enum gathering_state {
-        GATHERING_OPEN,
-        GATHERING_ASSIGNED,
-        GATHERING_FAILED,
-};
-
-struct gathering {
-        UT_hash_handle hh; /* cluster->gatherings by id, in the order in which they began */
-        struct cluster *cluster;
-        struct comm_turn turn; /* OPEN: all have come */
-        enum gathering_state state;
-        uint8_t id[COMM_ID_BYTES];
-        uint64_t key; /* once assigned */
-        char tenant[PEER_NAME_MAX], name[PEER_NAME_MAX];
-        uint32_t n_ranks, n_joined, n_nodes;
-        bool device;             /* its ranks are on GPUs */
-        struct plan_known known; /* to all nodes */
-        uint32_t code;           /* FAILED */
-        char text[160];
-        struct {
-                bool joined;
-                uint8_t node;
-                uint32_t gpu;
-        } ranks[COMM_RANKS_MAX];
-        struct {
-                struct peer *peer; /* held; NULL: this daemon */
-                uint64_t attempt;  /* the number of its part */
-                bool ready;
-        } nodes[COMM_RANKS_MAX];
-        struct {
-                uint8_t node[PEER_NODE_BYTES];
-                uint64_t boot, attempt;
-        } told[COMM_RANKS_MAX]; /* the parts that have heard that it, or one before it with this id, has FAILED */
-        uint32_t n_told;
-};
-
-static struct gathering *gathering_find(const struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) {
-        struct gathering *gathering;
-
-        HASH_FIND(hh, cluster->gatherings, id, COMM_ID_BYTES, gathering);
-        return gathering;
-}
-
-static struct gathering *gathering_of_key(const struct cluster *cluster, uint64_t key) {
-        for (struct gathering *g = cluster->gatherings; g; g = g->hh.next)
-                if (g->state == GATHERING_ASSIGNED && g->key == key)
-                        return g;
-        return NULL;
-}
-
-static void gathering_release(struct gathering *gathering) {
-        comm_turn_leave(&gathering->turn);
-        for (uint32_t i = 0; i < gathering->n_nodes; i++)
-                if (gathering->nodes[i].peer)
-                        peer_release(gathering->nodes[i].peer);
-        gathering->n_nodes = 0;
-}
-
-static void gathering_free(struct gathering *gathering) {
-        struct cluster *cluster = gathering->cluster;
-
-        gathering_release(gathering);
-        HASH_DELETE(hh, cluster->gatherings, gathering);
-        free(gathering);
-}
-
-/* n_nodes if it has none. */
-static uint32_t gathering_node(const struct gathering *gathering, const struct peer *peer) {
-        uint32_t i = 0;
-
-        while (i < gathering->n_nodes && gathering->nodes[i].peer != peer)
-                i++;
-        return i;
-}
-
-static const uint8_t *root_node_id(const struct cluster *cluster, const struct peer *peer) {
-        return peer ? peer_node_id(peer) : peers_node(cluster->peers);
-}
-
-static uint64_t root_boot(const struct cluster *cluster, const struct peer *peer) {
-        return peer ? peer_boot(peer) : peers_boot(cluster->peers);
-}
-
-/* Its place in what was told; n_told: it has none. */
-static uint32_t gathering_told_place(const struct gathering *gathering, const struct peer *peer) {
-        uint32_t i = 0;
-
-        while (i < gathering->n_told &&
-               memcmp(gathering->told[i].node, root_node_id(gathering->cluster, peer), PEER_NODE_BYTES) != 0)
-                i++;
-        return i;
-}
-
-/* Of what was told it: the number of the node's part; NULL: nothing. A daemon that was started anew knows nothing. */
-static const uint64_t *gathering_told(const struct gathering *gathering, const struct peer *peer) {
-        uint32_t i = gathering_told_place(gathering, peer);
-
-        return i < gathering->n_told && gathering->told[i].boot == root_boot(gathering->cluster, peer)
-                       ? &gathering->told[i].attempt
-                       : NULL;
-}
-
-static void gathering_note_told(struct gathering *gathering, const struct peer *peer, uint64_t attempt) {
-        uint32_t i = gathering_told_place(gathering, peer);
-
-        if (i == COMM_RANKS_MAX)
-                return; /* more nodes than it can have: they are told each time */
-        if (i == gathering->n_told)
-                gathering->n_told++;
-        memcpy(gathering->told[i].node, root_node_id(gathering->cluster, peer), PEER_NODE_BYTES);
-        gathering->told[i].boot = root_boot(gathering->cluster, peer);
-        gathering->told[i].attempt = attempt;
-}
 
 /* What another daemon says goes on to sessions. */
 static uint32_t root_code(uint32_t code) {
@@ -175,31 +58,6 @@ static void root_tell_failed(struct cluster *cluster, struct peer *peer, const u
         message.join_failed = &body;
         if (cluster_send(cluster, peer, &message) && peer)
                 peer_drop(peer, "out of memory");
-}
-
-/* Of those that have FAILED, how many a tenant (NULL: all together) has, and the oldest. */
-static unsigned int gatherings_failed(const struct cluster *cluster, const char *tenant, struct gathering **ret_first) {
-        unsigned int n = 0;
-
-        *ret_first = NULL;
-        for (struct gathering *g = cluster->gatherings; g; g = g->hh.next) {
-                if (g->state != GATHERING_FAILED || (tenant && strcmp(g->tenant, tenant) != 0))
-                        continue;
-                if (n++ == 0)
-                        *ret_first = g;
-        }
-        return n;
-}
-
-/* It is FAILED from now on; the tenant's oldest of these goes when there are too many. */
-static void gathering_bury(struct gathering *gathering, uint32_t code) {
-        struct gathering *first;
-
-        gathering->code = code;
-        gathering->state = GATHERING_FAILED;
-        gathering_release(gathering);
-        if (gatherings_failed(gathering->cluster, gathering->tenant, &first) > GATHERINGS_FAILED_MAX)
-                gathering_free(first);
 }
 
 static void gathering_fail(struct gathering *gathering, const struct peer *knows, bool somebody_knows, uint32_t rank,
@@ -283,7 +141,7 @@ static int gathering_assign(struct gathering *gathering) {
                 struct peer *peer = gathering->nodes[i].peer;
 
                 railmux__peer__node__init(&nodes[i]);
-                nodes[i].node.data = (uint8_t *)root_node_id(cluster, peer);
+                nodes[i].node.data = (uint8_t *)gathering_node_id(cluster, peer);
                 nodes[i].node.len = PEER_NODE_BYTES;
                 nodes[i].address = (char *)(peer ? peer_address(peer) : peers_address(cluster->peers));
                 node_list[i] = &nodes[i];
@@ -385,65 +243,6 @@ static bool root_join_valid(struct cluster *cluster, struct peer *peer, const Ra
         root_tell_failed(cluster, peer, body->comm_id.len == COMM_ID_BYTES ? body->comm_id.data : none, body->attempt,
                          body->rank, code, text);
         return false;
-}
-
-/* Is there a place for one more? Those that are kept only to tell late ranks make room. */
-static bool gatherings_have_room(struct cluster *cluster, const struct peer *peer, const char *tenant) {
-        unsigned int n_tenant = 0, n_peer = 0;
-        struct gathering *g, *first;
-
-        for (g = cluster->gatherings; g; g = g->hh.next) {
-                n_tenant += g->state != GATHERING_FAILED && strcmp(g->tenant, tenant) == 0;
-                n_peer += peer && g->n_nodes > 0 && g->nodes[0].peer == peer;
-        }
-        if (n_tenant >= GATHERINGS_TENANT_MAX || n_peer >= GATHERINGS_PEER_MAX)
-                return false;
-        if (HASH_COUNT(cluster->gatherings) < GATHERINGS_MAX)
-                return true;
-        if (!gatherings_failed(cluster, NULL, &first))
-                return false;
-        gathering_free(first);
-        return true;
-}
-
-static struct gathering *gathering_new(struct cluster *cluster, const struct peer *peer,
-                                       const Railmux__Peer__Join *body) {
-        struct gathering *gathering;
-
-        if (!gatherings_have_room(cluster, peer, body->tenant))
-                return NULL;
-        gathering = calloc(1, sizeof(*gathering));
-        if (!gathering)
-                return NULL;
-        gathering->cluster = cluster;
-        memcpy(gathering->id, body->comm_id.data, COMM_ID_BYTES);
-        snprintf(gathering->tenant, sizeof(gathering->tenant), "%s", body->tenant);
-        session_clean_name(gathering->name, body->name);
-        gathering->n_ranks = body->n_ranks;
-        gathering->device = body->device;
-        plan_known_all(&gathering->known);
-        HASH_ADD(hh, cluster->gatherings, id, COMM_ID_BYTES, gathering);
-        if (!gathering->hh.tbl) {
-                free(gathering);
-                return NULL;
-        }
-        return gathering;
-}
-
-/* It has failed, and those who know try again. Of what others have sent before they were told something may still be on
- * its way: the new one knows these parts, too. */
-static struct gathering *gathering_again(struct gathering *gathering, const struct peer *peer,
-                                         const Railmux__Peer__Join *body) {
-        struct cluster *cluster = gathering->cluster;
-        const struct gathering before = *gathering;
-
-        gathering_free(gathering);
-        gathering = gathering_new(cluster, peer, body);
-        if (gathering) {
-                memcpy(gathering->told, before.told, sizeof(gathering->told));
-                gathering->n_told = before.n_told;
-        }
-        return gathering;
 }
 
 /* A gathering that has failed: true if that is the answer to the join. */
