@@ -271,6 +271,21 @@ static void link_free(struct verbs_link *link) {
         free(link);
 }
 
+/*
+ * Some adapters (mlx5) throw away what a destroyed queue pair has left in the completion queue. Of receives of the
+ * shared queue nobody would hear then, they would never be posted again, and a rail without receives is dead. So
+ * nothing more may arrive first, and what has arrived is polled; the queue pair is not in nic->links any more.
+ */
+static void link_stop(struct verbs_link *link) {
+        struct fabric *fabric = link->nic->rail->fabric;
+        struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+        (void)link->nic->api->modify_qp(link->qp, &attr, IBV_QP_STATE); /* if not, it is destroyed all the same */
+        pthread_mutex_lock(&fabric->lock);
+        nic_drain(link->nic, clock_now_ns());
+        pthread_mutex_unlock(&fabric->lock);
+}
+
 void link_end(struct fabric_conn *conn) {
         struct verbs_link *link = link_of(conn);
         struct fabric *fabric = conn->rail->fabric;
@@ -281,8 +296,10 @@ void link_end(struct fabric_conn *conn) {
         if (link->hh.tbl)
                 HASH_DEL(link->nic->links, link);
         pthread_mutex_unlock(&fabric->lock);
-        if (link->qp)
+        if (link->qp) {
+                link_stop(link);
                 link->nic->api->destroy_qp(link->qp);
+        }
         pthread_mutex_lock(&fabric->lock);
         /* What it has left in the completion queue must not be taken for that of a new one with its number. */
         nic_drain(link->nic, clock_now_ns());

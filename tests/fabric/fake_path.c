@@ -188,7 +188,7 @@ void fake_other_fails(struct fake_qp *other) {
 /* The immediate takes a receive. False: there is none. */
 static bool other_told(struct fake_qp *other, const struct fake_wr *wr, enum ibv_wc_status status) {
         struct fake_srq *srq = (struct fake_srq *)(void *)other->ibv.srq;
-        struct fake_cqe entry = {.qp = NULL};
+        struct fake_cqe entry = {.receive = true};
         uint64_t wr_id;
 
         if (!srq || srq->n == 0)

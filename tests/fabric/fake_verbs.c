@@ -138,6 +138,24 @@ uint32_t fake_qp_any(struct fake_device *device) {
         return qp_num;
 }
 
+uint32_t fake_receives(struct fake_device *device) {
+        const struct fake_srq *srq;
+        const struct fake_cq *cq;
+        uint32_t n = 0;
+
+        world_lock();
+        LIST_FOREACH(srq, &world.srqs, link) {
+                if (fake_context_of(srq->ibv.context)->device == device)
+                        n += srq->n;
+        }
+        LIST_FOREACH(cq, &world.cqs, link) {
+                for (uint32_t i = 0; i < cq->n && fake_context_of(cq->ibv.context)->device == device; i++)
+                        n += cq->entries[(cq->first + i) % (uint32_t)cq->ibv.cqe].receive;
+        }
+        world_unlock();
+        return n;
+}
+
 struct fake_device *fake_device_named(const char *name) {
         struct fake_device *device;
 

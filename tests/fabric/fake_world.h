@@ -92,6 +92,7 @@ struct fake_cqe {
         struct ibv_wc wc;
         struct fake_qp *qp; /* of a send; NULL when it was destroyed, and of receives */
         uint64_t slots;     /* sends of it that are over when this was polled */
+        bool receive;
 };
 
 struct fake_cq {

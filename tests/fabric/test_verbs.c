@@ -6,12 +6,13 @@
  */
 #include <errno.h>
 #include <openssl/ssl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "fabric/private.h"
+#include "fabric/verbs/verbs.h"
 #include "tests/fabric/fake_rig.h"
 #include "tests/fabric/rig.h"
 #include "tests/fabric/tls.h"
@@ -32,6 +33,7 @@ struct broken {
         uint32_t max_malformed;  /* likewise */
         uint64_t n_malformed;    /* in all */
         bool areas_go;           /* and what was said of them comes too late */
+        bool receives_go;        /* some queue pairs could not be stopped */
 };
 
 static struct rig_options usual(uint32_t slot_bytes, uint32_t chunks) {
@@ -45,12 +47,16 @@ static struct rig_options usual(uint32_t slot_bytes, uint32_t chunks) {
                                     .times = patient};
 }
 
-static void broken_new(struct broken *broken, const struct rig_options *options, uint32_t delay_us) {
+static void broken_new_stale(struct broken *broken, const struct rig_options *options, uint32_t delay_us, bool stale) {
         const struct fake_options adapters = {
-                .seed = rig_random(&seed), .timeout_ms = 20, .delay_us = delay_us, .stale = rig_random(&seed) % 2};
+                .seed = rig_random(&seed), .timeout_ms = 20, .delay_us = delay_us, .stale = stale};
 
         fake_rig_begin(&adapters);
         rig_new(&broken->rig, options);
+}
+
+static void broken_new(struct broken *broken, const struct rig_options *options, uint32_t delay_us) {
+        broken_new_stale(broken, options, delay_us, rig_random(&seed) % 2);
 }
 
 /* Any adapter that is in use. */
@@ -83,6 +89,28 @@ static void broken_go(struct broken *broken, uint32_t chunks) {
         }
 }
 
+/* Each receive of each adapter is posted, or its rail knows that it is not: a rail without any is dead. Ends of
+ * connections may be under way. */
+static void broken_check_receives(const struct broken *broken, uint32_t node, uint32_t rail) {
+        struct fabric *fabric = broken->rig.nodes[node].fabric;
+        struct fake_device *device = fake_rig_device(node, rail);
+        const struct verbs_nic *nic = nic_of(fabric->rails[rail]);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        uint32_t there, n_receives;
+        bool fatal;
+
+        do {
+                pthread_mutex_lock(&fabric->lock);
+                there = fake_receives(device) + nic->n_missing;
+                n_receives = nic->n_receives;
+                fatal = nic->fatal;
+                pthread_mutex_unlock(&fabric->lock);
+                if (there != n_receives && !fatal && clock_now_ns() > end_ns)
+                        fail_msg("node %u, rail %u: %u of %u receives are left", node, rail, there, n_receives);
+                sched_yield();
+        } while (there != n_receives && !fatal);
+}
+
 static void broken_free(struct broken *broken) {
         struct rig *rig = &broken->rig;
 
@@ -97,6 +125,9 @@ static void broken_free(struct broken *broken) {
                         rig->options.chunks = rig->channels[i].pushed;
         rig_run(rig, 30);
         rig_settle(rig, 30);
+        for (uint32_t node = 0; node < rig->options.n_nodes; node++)
+                for (uint32_t rail = 0; rail < rig->options.n_rails && !broken->receives_go; rail++)
+                        broken_check_receives(broken, node, rail);
         broken->retransmitted = 0;
         for (uint32_t node = 0; node < rig->options.n_nodes; node++) {
                 struct fabric_counters counters;
@@ -253,6 +284,28 @@ static void test_planted(void **state) {
         assert_true(broken.counters.failed > 10);
 }
 
+/* Adapters that throw away what a destroyed queue pair has left in the completion queue, receives of the shared queue
+ * among it, and connections that die while the other end sends. */
+static void test_receives(void **state) {
+        struct rig_options options = usual(2000, 1000000);
+        static struct broken broken;
+
+        (void)state;
+        options.ranks[1] = 3; /* that several frames are on their way */
+        broken_new_stale(&broken, &options, 0, false);
+        for (uint32_t round = 0; round < 200; round++) {
+                struct fabric *fabric = broken.rig.nodes[round % 2].fabric;
+                const char *rail = rig_rail_names[round / 2 % 2];
+
+                assert_int_equal(fabric_rail_enable(fabric, rail, false), 0);
+                broken_go(&broken, 1);
+                assert_int_equal(fabric_rail_enable(fabric, rail, true), 0);
+                broken_go(&broken, 2);
+        }
+        broken_free(&broken);
+        describe(&broken);
+}
+
 /* The same frame again: no reliable connection does that, so this one is not, and another is made. */
 static void test_twice(void **state) {
         struct rig_options options = usual(40000, 1000000);
@@ -292,6 +345,7 @@ static void test_calls_fail(void **state) {
         options.times.heartbeat = 40; /* some of it only deadlines can find */
         options.times.deadline = 250;
         broken_new(&broken, &options, 0);
+        broken.receives_go = true;
         for (uint32_t round = 0; round < 66; round++) {
                 uint32_t i = round % (uint32_t)(sizeof(calls) / sizeof(calls[0]));
 
@@ -493,6 +547,7 @@ int main(void) {
                 cmocka_unit_test(test_lose_answers),
                 cmocka_unit_test(test_hold),
                 cmocka_unit_test(test_planted),
+                cmocka_unit_test(test_receives),
                 cmocka_unit_test(test_twice),
                 cmocka_unit_test(test_calls_fail),
                 cmocka_unit_test(test_ports_and_gids),
