@@ -5,6 +5,9 @@
  */
 #include "fabric/verbs/verbs.h"
 
+#include <errno.h>
+#include <sys/epoll.h>
+
 #define LINK_LIVES_NS UINT64_C(1000000000)
 
 void link_doom(struct verbs_link *link, bool failed, uint64_t now_ns, const char *why) {
@@ -19,7 +22,16 @@ static void nic_doom_all(struct verbs_nic *nic, const char *why) {
         conn_doom(link->conn, true, "%s: %s", nic->device, why);
 }
 
+/* The fds of a device that was taken away are ready for ever: its rail's thread would turn on and on, with the lock
+ * that the other rails want. */
+static void nic_unwatch(struct verbs_nic *nic) {
+        (void)epoll_ctl(nic->rail->epoll_fd, EPOLL_CTL_DEL, nic->context->async_fd, NULL);
+        (void)epoll_ctl(nic->rail->epoll_fd, EPOLL_CTL_DEL, nic->channel->fd, NULL);
+}
+
 void nic_failed(struct verbs_nic *nic, const char *why) {
+        if (!nic->fatal)
+                nic_unwatch(nic);
         nic->fatal = true;
         nic_doom_all(nic, why);
 }
@@ -75,16 +87,21 @@ void nic_event(struct fabric_rail *rail, uint64_t now_ns) {
         unsigned int n_events = 0;
         struct ibv_cq *cq;
         void *context;
+        bool lost;
 
         while (nic->api->get_async_event(nic->context, &event) == 0) {
                 nic_heard(nic, &event, now_ns);
                 nic->api->ack_async_event(&event);
         }
+        lost = errno != EAGAIN && errno != EINTR;
         while (nic->api->get_cq_event(nic->channel, &cq, &context) == 0)
                 n_events++;
+        lost |= errno != EAGAIN && errno != EINTR;
         if (n_events > 0) {
                 nic->api->ack_cq_events(nic->cq, n_events);
                 nic->armed = false;
         }
+        if (lost)
+                nic_failed(nic, "the adapter's events cannot be read");
         rail->again = true;
 }

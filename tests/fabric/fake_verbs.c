@@ -83,6 +83,7 @@ void fake_gid_change(struct fake_device *device, uint8_t index) {
 
 void fake_device_fatal(struct fake_device *device) {
         struct fake_context *context;
+        struct fake_channel *channel;
         struct fake_qp *qp;
 
         world_lock();
@@ -95,6 +96,14 @@ void fake_device_fatal(struct fake_device *device) {
         LIST_FOREACH(qp, &world.qps, link) {
                 if (qp->device == device)
                         fake_qp_error(qp);
+        }
+        LIST_FOREACH(context, &world.contexts, link) {
+                if (context->device == device)
+                        fake_bell_end(&context->bell);
+        }
+        LIST_FOREACH(channel, &world.channels, link) {
+                if (fake_context_of(channel->ibv.context)->device == device)
+                        fake_bell_end(&channel->bell);
         }
         fake_wire_drop_packets(device);
         world_kick();

@@ -113,6 +113,7 @@ void fake_drop(struct fake_device *device, enum fake_drop drop);
 void fake_gid_change(struct fake_device *device, uint8_t index);
 /*
  * Event DEVICE_FATAL; what is open on it is dead: queue pairs are in ERR, calls that make or change something give EIO.
+ * So do its fds when all events are read, and they are ready for ever, as those of a driver that was taken away are.
  * The device is not listed until fake_device_back(), and what was opened before stays dead then.
  */
 void fake_device_fatal(struct fake_device *device);

@@ -104,7 +104,7 @@ void fake_bell_free(struct fake_bell *bell) {
 }
 
 bool fake_bell_ring(struct fake_bell *bell) {
-        return send(bell->fds[1], "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+        return bell->over || send(bell->fds[1], "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
 int fake_bell_take(const struct fake_bell *bell) {
@@ -114,6 +114,8 @@ int fake_bell_take(const struct fake_bell *bell) {
         do
                 n = read(bell->fds[0], &token, 1);
         while (n < 0 && errno == EINTR);
+        if (n == 0)
+                errno = EIO;
         return n == 1 ? 0 : -1;
 }
 
@@ -121,6 +123,11 @@ void fake_bell_undo(struct fake_bell *bell) {
         char token;
 
         (void)!recv(bell->fds[0], &token, 1, MSG_DONTWAIT);
+}
+
+void fake_bell_end(struct fake_bell *bell) {
+        bell->over = true;
+        (void)shutdown(bell->fds[1], SHUT_RDWR);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- events */

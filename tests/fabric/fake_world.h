@@ -32,6 +32,7 @@ struct fake_acks {
 /* Tokens in a pair of sockets, one for each thing that waits: readable, blocking or not as its owner sets the fd. */
 struct fake_bell {
         int fds[2]; /* the reader's, ours */
+        bool over;
 };
 
 struct fake_event {
@@ -212,6 +213,8 @@ bool fake_bell_ring(struct fake_bell *bell);
 int fake_bell_take(const struct fake_bell *bell);
 /* Takes one token back, if it is there. */
 void fake_bell_undo(struct fake_bell *bell);
+/* Nothing comes any more: the reader's fd is ready for ever, and when all tokens are taken there is EIO. */
+void fake_bell_end(struct fake_bell *bell);
 
 /* Asynchronous events: queued for the context of the object, or for all of the device's. */
 void fake_context_event(struct fake_context *context, enum ibv_event_type type, void *object);

@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <openssl/ssl.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -24,6 +26,28 @@ static uint64_t seed;
 
 /* What fails is seen by what adapters say of it, long before a silent connection would be given up. */
 static const struct fabric_times patient = {.heartbeat = 5000, .deadline = 60000, .hold_down = 5, .hold_max = 20};
+
+/* The turns of one rail's thread, and in how many of them its adapter had something to say. */
+static struct {
+        _Atomic int epoll_fd; /* 0: of none */
+        void *_Atomic nic_event;
+        _Atomic uint64_t turns, events;
+} watched;
+
+int __wrap_epoll_wait(int fd, struct epoll_event *ret_events, int max, int timeout);
+int __real_epoll_wait(int fd, struct epoll_event *ret_events, int max, int timeout);
+
+int __wrap_epoll_wait(int fd, struct epoll_event *ret_events, int max, int timeout) {
+        int n = __real_epoll_wait(fd, ret_events, max, timeout), saved = errno;
+
+        if (fd == watched.epoll_fd) {
+                watched.turns++;
+                for (int i = 0; i < n; i++)
+                        watched.events += ret_events[i].data.ptr == watched.nic_event;
+        }
+        errno = saved;
+        return n;
+}
 
 struct broken {
         struct rig rig;
@@ -441,16 +465,43 @@ static void test_unreachable(void **state) {
         broken_free(&broken);
 }
 
-/* An adapter that is gone for good takes its rail with it and nothing else. */
+static bool nic_is_fatal(struct broken *broken, uint32_t node, uint32_t rail) {
+        struct fabric *fabric = broken->rig.nodes[node].fabric;
+        bool fatal;
+
+        pthread_mutex_lock(&fabric->lock);
+        fatal = nic_of(fabric->rails[rail])->fatal;
+        pthread_mutex_unlock(&fabric->lock);
+        return fatal;
+}
+
+/* An adapter that is gone for good takes its rail with it and nothing else: its thread rests. */
 static void test_device_fatal(void **state) {
+        uint64_t end_ns = clock_now_ns() + UINT64_C(60000000000), turns, events;
         struct rig_options options = usual(60000, 1000000);
         static struct broken broken;
+        struct fabric_rail *rail;
 
         (void)state;
         broken_new(&broken, &options, 0);
         broken_go(&broken, 20);
+        rail = broken.rig.nodes[1].fabric->rails[0];
+        watched.nic_event = &rail->nic_event;
+        watched.epoll_fd = rail->epoll_fd;
         fake_device_fatal(fake_rig_device(1, 0));
+        while (!nic_is_fatal(&broken, 1, 0)) {
+                broken_go(&broken, 1);
+                assert_true(clock_now_ns() < end_ns);
+        }
+        turns = watched.turns;
+        events = watched.events;
         broken_go(&broken, 100);
+        while (watched.turns < turns + 20) {
+                broken_go(&broken, 1);
+                assert_true(clock_now_ns() < end_ns);
+        }
+        assert_int_equal(watched.events, events);
+        watched.epoll_fd = 0;
         broken_free(&broken);
         describe(&broken);
 }
