@@ -9,7 +9,8 @@
  *
  * Messages that are not sent yet hold their area, and its mapping. Those of an area that goes are dropped with it: for
  * a route that is down they would wait for half a minute, on a connection that died until its peer answers, if ever,
- * while nobody is charged for the memory. What is on a connection that lives is acknowledged soon, or dies with it.
+ * while nobody is charged for the memory. What is on a connection that lives is acknowledged soon, or dies with it
+ * (conn_is_stuck()).
  */
 #include <errno.h>
 #include <fcntl.h>

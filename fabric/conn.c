@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include <assert.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -11,6 +13,10 @@
 #include "fabric/private.h"
 #include "fabric/stream.h"
 #include "fabric/transport.h"
+
+#define STUCK_DEADLINES 10u
+#define STUCK_SLOWNESS  100u
+#define STUCK_PINGS     16u
 
 int conn_new(struct fabric_rail *rail, int fd, bool server, uint64_t now_ns, struct fabric_conn **ret_conn) {
         struct fabric *fabric = rail->fabric;
@@ -261,6 +267,7 @@ void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns) {
         if (ack <= conn->acked)
                 return;
         conn->acked = ack;
+        conn->moved = true;
         while (conn->unacked && item_of(conn->unacked)->sequence <= ack) {
                 struct schedule_item *item = conn->unacked;
 
@@ -299,6 +306,42 @@ static bool conn_is_answered(const struct fabric_conn *conn) {
         return poll(&fd, 1, 0) > 0;
 }
 
+/* Bytes in our socket that the other end's kernel has not taken. */
+static uint64_t conn_queued(const struct fabric_conn *conn) {
+        int bytes = 0;
+
+        return ioctl(conn->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/*
+ * It says something, so it is not silent, but takes nothing or does not tell that it does: for ever it would keep its
+ * half of the window and the memory that is under way, and no other rail would be tried. An honest end tells of what
+ * has arrived with the next frame that it sends, whatever that is.
+ *
+ * Whether it has arrived takes as long as the rail is slow. So the time counts since anything moved last: a message was
+ * acknowledged, or bytes of one were given to the socket or the adapter. It is many deadlines, and longer the more is
+ * under way, by a hundredth of what the rail is said to have. While more than pings is in the socket the network is
+ * slow, or the kernel ends the connection (socket_tune()).
+ */
+static bool conn_is_stuck(struct fabric_conn *conn, uint64_t now_ns) {
+        const struct fabric_rail *rail = conn->rail;
+        const uint64_t slowest = rail->nominal / STUCK_SLOWNESS + 1;
+        const uint64_t limit_ns = STUCK_DEADLINES * rail->fabric->deadline_ns +
+                                  (uint64_t)((unsigned __int128)conn->flight_bytes * 1000000000u / slowest);
+
+        if (conn->moved || (!conn->unacked && conn->n_frames < CONN_FRAMES_DATA)) {
+                conn->moved = false;
+                conn->moved_ns = now_ns;
+                return false;
+        }
+        if (time_passed(now_ns, conn->moved_ns) < limit_ns)
+                return false;
+        if (conn_queued(conn) <= STUCK_PINGS * FRAME_HEAD_MAX)
+                return true;
+        conn->moved_ns = now_ns;
+        return false;
+}
+
 void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric *fabric = conn->rail->fabric;
         uint64_t silent_ns = now_ns - conn->heard_ns, period_ns = fabric->heartbeat_ns;
@@ -324,6 +367,11 @@ void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
         route = conn->port->route;
         if (silent_ns >= fabric->deadline_ns) {
                 conn_doom(conn, true, "silent for %llu ms", (unsigned long long)(silent_ns / 1000000u));
+                return;
+        }
+        if (conn_is_stuck(conn, now_ns)) {
+                conn_doom(conn, true, "nothing was acknowledged for %llu ms",
+                          (unsigned long long)(time_passed(now_ns, conn->moved_ns) / 1000000u));
                 return;
         }
         if (silent_ns >= fabric->deadline_ns * 3 / 4 && route_late(&route->health, &fabric->limits, now_ns))

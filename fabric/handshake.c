@@ -52,6 +52,7 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric_route *route = conn->port->route;
 
         conn->state = CONN_UP;
+        conn->moved = true;
         conn_heard_at(conn, now_ns);
         conn->port->n_connections++;
         conn->peer->n_up++;

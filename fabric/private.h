@@ -267,6 +267,8 @@ struct fabric_conn {
         struct schedule_item *unacked;
         struct schedule_item *parked; /* ours to send, not given to the connection yet */
         uint64_t flight_bytes;
+        uint64_t moved_ns; /* when what they have to take was seen to move; see conn_is_stuck() */
+        bool moved;        /* since then */
         struct conn_frame *frames;
         uint32_t first_frame, n_frames;
         uint8_t *out; /* handshake, or TLS records from small pieces */
@@ -417,6 +419,11 @@ static inline void conn_heard_at(struct fabric_conn *conn, uint64_t now_ns) {
         conn->heard_ns = now_ns;
         if (conn->peer)
                 conn->peer->heard_ns = now_ns;
+}
+/* By the transport: bytes of a frame have gone, or it has. */
+static inline void conn_has_sent(struct fabric_conn *conn, const struct conn_frame *frame) {
+        if (frame->sequence || !conn->unacked) /* else pings would hide that messages do not move */
+                conn->moved = true;
 }
 void conn_shut(struct fabric_conn *conn); /* or open: its port, as windows are */
 void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns);

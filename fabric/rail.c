@@ -121,6 +121,7 @@ static uint64_t rail_missed(const struct fabric_rail *rail, uint64_t now_ns, uin
 
 static void conn_excuse(struct fabric_conn *conn, uint64_t missed_ns, uint64_t now_ns) {
         conn->heard_ns = now_ns - conn->heard_ns > missed_ns ? conn->heard_ns + missed_ns : now_ns;
+        conn->moved_ns = time_passed(now_ns, conn->moved_ns) > missed_ns ? conn->moved_ns + missed_ns : now_ns;
         /* Not added there, or each connection and each rail's thread would add it once more. */
         if (conn->peer && conn->peer->heard_ns < conn->heard_ns)
                 conn->peer->heard_ns = conn->heard_ns;

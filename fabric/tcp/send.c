@@ -77,6 +77,8 @@ static void conn_advance(struct fabric_conn *conn, uint64_t bytes) {
                 struct conn_frame *frame = &conn->frames[conn->first_frame];
                 uint64_t left = conn_frame_bytes(frame) - frame->done;
 
+                if (bytes > 0)
+                        conn_has_sent(conn, frame);
                 if (bytes < left) {
                         frame->done += bytes;
                         return;

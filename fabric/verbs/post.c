@@ -144,6 +144,7 @@ static bool link_fill_next(struct verbs_link *link, struct batch *batch) {
         link->n_wrs += batch->n - n_before;
         link->posted++;
         conn->rail->bytes_sent += (uint64_t)frame->head_bytes + frame->data_bytes;
+        conn_has_sent(conn, frame);
         if (frame->sequence) {
                 conn->whole = frame->sequence;
                 conn->rail->messages_sent++;

@@ -3,12 +3,14 @@
  * What an area that is removed leaves: nobody is charged for its memory any more, so no message may hold it, wherever
  * it waits. Node 1 is a stranger who does as it likes.
  */
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabric/frame.h"
@@ -268,11 +270,60 @@ static void test_connection_dies(void **state) {
         }
 }
 
+/* All that it says until it is given up: that it is there. Reads everything, and acknowledges nothing. */
+static void only_ping(int fd, uint64_t connection, uint64_t until_ns) {
+        const struct frame ping = {.kind = FRAME_PING, .connection = connection};
+        uint8_t head[FRAME_HEAD_MAX], bytes[4096];
+        uint32_t size = frame_pack(&ping, NULL, head);
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+        for (;;) {
+                if (send(fd, head, size, MSG_NOSIGNAL) != (ssize_t)size)
+                        break;
+                while (poll(&poll_fd, 1, 5) > 0)
+                        if (recv(fd, bytes, sizeof(bytes), 0) <= 0)
+                                goto over;
+                if (clock_now_ns() > until_ns)
+                        fail_msg("a connection that acknowledges nothing lives on");
+        }
+over:
+        close(fd);
+}
+
+/* The connection lives, but tells nothing of what it takes: it is given up, and no area waits for it. */
+static void test_connection_tells_nothing(void **state) {
+        const uint64_t until_ns = clock_now_ns() + UINT64_C(100000000000);
+        struct rig_options options = patient;
+        bool told = false;
+
+        (void)state;
+        options.times.heartbeat = 100;
+        options.times.deadline = 400;
+        while (!told) { /* else this thread had to wait for its processor, and was silent */
+                static struct rig rig;
+                struct leaving leaving;
+                struct hello hello;
+                int listen_fd = begin(&rig, &options);
+
+                leaving_new(&leaving, &rig, 1);
+                leaving_post(&leaving);
+                only_ping(take(listen_fd, &hello), hello.number, until_ns);
+                WAIT_FOR(counters(&rig).graves > 0);
+                leaving_remove(&leaving);
+                leaving_wait(&leaving);
+                rig_dispatch(&rig);
+                told = strstr(rig.nodes[0].why, "nothing was acknowledged") != NULL;
+                close(listen_fd);
+                rig_free(&rig);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_route_is_down),
                 cmocka_unit_test(test_connection_is_dead),
                 cmocka_unit_test(test_connection_dies),
+                cmocka_unit_test(test_connection_tells_nothing),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
