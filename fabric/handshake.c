@@ -18,6 +18,8 @@
 #include "fabric/private.h"
 #include "fabric/transport.h"
 
+#define RENUMBERED_MAX 8u
+
 static void hello_from_us(const struct fabric_conn *conn, struct hello *ret_hello) {
         const struct fabric *fabric = conn->rail->fabric;
 
@@ -55,6 +57,7 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         conn->moved = true;
         conn_heard_at(conn, now_ns);
         conn->port->n_connections++;
+        conn->port->n_renumbered = 0;
         conn->peer->n_up++;
         conn->peer->down_ns = conn->peer->told_ns = 0;
         rail->n_up++;
@@ -175,6 +178,13 @@ static void conn_heard_hello(struct fabric_conn *conn, uint64_t now_ns) {
         conn->rail->transport->conn_begin(conn, now_ns);
 }
 
+/* It has heard of the end of a later connection that it does not know (recover.c). No fault of the route, and the next
+ * number will do, or one soon after if others end meanwhile; whom none will do is not to be asked without a rest. */
+static bool conn_may_renumber(const struct fabric_conn *conn, const struct hello *hello) {
+        return hello->status == HELLO_E_NUMBER && !conn->knock && conn->number < conn->rail->fabric->next_number &&
+               conn->port->n_renumbered < RENUMBERED_MAX && hello_proven(conn->in, conn->peer->token);
+}
+
 /* Our hello was answered. */
 static void conn_heard_answer(struct fabric_conn *conn, uint64_t now_ns) {
         struct hello hello;
@@ -188,8 +198,8 @@ static void conn_heard_answer(struct fabric_conn *conn, uint64_t now_ns) {
                         conn_doom(conn, true, "answered by somebody else");
                 return;
         }
-        if (hello.status == HELLO_E_NUMBER && !conn->knock && conn->number < conn->rail->fabric->next_number) {
-                /* It has heard of the end of a later one that it does not know (recover.c). No fault of the route. */
+        if (conn_may_renumber(conn, &hello)) {
+                conn->port->n_renumbered++;
                 conn->port->wanted = true;
                 conn_doom(conn, false, "refused: %s", hello_status_name(hello.status));
                 return;

@@ -98,6 +98,7 @@ struct fabric_port { /* one class of a route */
         struct fabric_conn *knock; /* being made, to ask for one */
         uint64_t knock_ns;         /* the next knock not before */
         bool wanted;               /* the peer has knocked */
+        uint32_t n_renumbered;     /* dialled again at once with a later number, since a connection was up */
         uint64_t n_connections, n_retransmitted, n_errors, flight_bytes;
 };
 

@@ -149,11 +149,52 @@ static void test_overtaken(void **state) {
         rig_free(&rig);
 }
 
+/* One that has never heard of our numbers, on two rails, each of which has dialled later than the other in turn: that
+ * is a failure, and rests as others do. */
+static void test_overtaken_for_ever(void **state) {
+        struct rig_options options = usual;
+        uint16_t ports[RIG_RAILS];
+        struct hello hellos[2];
+        static struct rig rig;
+        int listens[2], fds[2];
+
+        (void)state;
+        options.n_rails = 2;
+        options.stripe_bytes = 64;
+        options.times.handshake = 20000;
+        options.times.hold_down = options.times.hold_max = 600000;
+        options.class = FABRIC_NORMAL;
+        rig_start(&rig, &options);
+        for (uint32_t i = 0; i < 2; i++)
+                listens[i] = stranger_listen_for(i, &ports[i]);
+        rig_peer(&rig, 0, 1, ports);
+        rig_area(&rig, 0);
+        while (rig_step(&rig)) {
+        }
+        for (uint32_t i = 0; i < 2; i++)
+                fds[i] = stranger_hear_hello(listens[i], &hellos[i]);
+        for (uint32_t n = 0;; n++) {
+                const uint32_t low = hellos[0].number < hellos[1].number ? 0 : 1;
+
+                stranger_refuse(fds[low], &hellos[low], HELLO_E_NUMBER);
+                if (errors_of(&rig, 0) > 0) {
+                        close(fds[!low]);
+                        break;
+                }
+                assert_true(n < 100);
+                fds[low] = stranger_hear_hello(listens[low], &hellos[low]);
+        }
+        for (uint32_t i = 0; i < 2; i++)
+                close(listens[i]);
+        rig_free(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_forgotten),
                 cmocka_unit_test(test_all_forgotten),
                 cmocka_unit_test(test_overtaken),
+                cmocka_unit_test(test_overtaken_for_ever),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
