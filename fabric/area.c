@@ -47,8 +47,22 @@ void area_leave(struct fabric *fabric, struct fabric_area *area) {
                 pthread_cond_broadcast(&fabric->quiet);
 }
 
-static int area_check(struct fabric *fabric, const struct fabric_area_options *options) {
-        if (!options->memory || !net_area_valid(options->memory, options->size))
+/* A copy of the header: executors may write to it while it is looked at, and at any time after. */
+static bool area_head(const struct fabric_area_options *options, struct net_area *ret_head) {
+        const struct net_area *memory = options->memory;
+
+        if (!memory || options->size < NET_QUEUE)
+                return false;
+        *ret_head = (struct net_area){.magic = memory->magic,
+                                      .version = memory->version,
+                                      .capacity = memory->capacity,
+                                      .memory_offset = memory->memory_offset,
+                                      .memory_bytes = memory->memory_bytes};
+        return net_area_valid(ret_head, options->size);
+}
+
+static int area_check(struct fabric *fabric, const struct fabric_area_options *options, struct net_area *ret_head) {
+        if (!area_head(options, ret_head))
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
                                      "area %llx: not a net area of version %u in these %llu bytes",
                                      (unsigned long long)options->key, NET_VERSION, (unsigned long long)options->size);
@@ -106,9 +120,10 @@ static bool fabric_registers(const struct fabric *fabric) {
 int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options) {
         struct fabric_area *area, *old;
         struct fabric_rail *rail;
+        struct net_area head;
         int r;
 
-        r = area_check(fabric, options);
+        r = area_check(fabric, options, &head);
         if (r)
                 return r;
         rail = area_rail(fabric, options->rail);
@@ -127,8 +142,9 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         area->key = options->key;
         area->memory = options->memory;
         area->size = options->size;
-        area->memory_offset = options->memory->memory_offset;
-        area->memory_bytes = options->memory->memory_bytes;
+        area->capacity = head.capacity;
+        area->memory_offset = head.memory_offset;
+        area->memory_bytes = head.memory_bytes;
         memcpy(area->nodes, options->nodes, options->n_ranks * sizeof(area->nodes[0]));
         area->n_ranks = options->n_ranks;
         area->class = options->class;
@@ -138,7 +154,7 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         area_set_rails(fabric, area, rail);
         area->n_refs = 1;
         /* What is unacknowledged on dying connections comes on top of what can be posted at all. */
-        area->max_items = 8 * options->memory->capacity;
+        area->max_items = 8 * head.capacity;
         area->fabric = fabric;
 
         pthread_mutex_lock(&fabric->lock);

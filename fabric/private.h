@@ -52,6 +52,7 @@ struct fabric_area {
         uint64_t key;
         struct net_area *memory;
         uint64_t size, memory_offset, memory_bytes; /* private copies of what was validated */
+        uint32_t capacity;                          /* likewise, of the queue */
         int wake_fd;
         struct fabric_node nodes[FABRIC_RANKS_MAX];
         uint32_t n_ranks;

@@ -138,7 +138,8 @@ static size_t taker_take(struct taker *taker) {
                         throttled = true;
                         continue;
                 }
-                while (n < TAKER_BATCH && net_area_take(area->memory, &area->position, &taken[n].descriptor))
+                while (n < TAKER_BATCH &&
+                       net_area_take(area->memory, area->capacity, &area->position, &taken[n].descriptor))
                         taken[n++].area = area;
         }
         taker->turn++;
@@ -155,7 +156,7 @@ static size_t taker_take(struct taker *taker) {
 static bool taker_sees_work(const struct taker *taker) {
         for (size_t i = 0; i < taker->n_areas; i++) {
                 struct fabric_area *area = taker->areas[i];
-                struct net_descriptor *d = net_area_descriptor(area->memory, area->position);
+                struct net_descriptor *d = net_area_descriptor(area->memory, area->capacity, area->position);
 
                 /* Acquire as in net_area_take, which follows. */
                 if (taker_may(area) && atomic_load_explicit(&d->turn, memory_order_acquire) == area->position + 1)

@@ -89,8 +89,10 @@ static inline bool net_area_valid(const struct net_area *area, uint64_t size) {
         return bytes != 0 && bytes <= size && area->memory_offset == bytes - area->memory_bytes;
 }
 
-static inline struct net_descriptor *net_area_descriptor(struct net_area *area, uint32_t position) {
-        return (struct net_descriptor *)(void *)((unsigned char *)area + NET_QUEUE) + (position & (area->capacity - 1));
+/* capacity: of the header for who made it and for executors; the fabric's own copy for the fabric, since executors can
+ * write to the header. */
+static inline struct net_descriptor *net_area_descriptor(struct net_area *area, uint32_t capacity, uint32_t position) {
+        return (struct net_descriptor *)(void *)((unsigned char *)area + NET_QUEUE) + (position & (capacity - 1));
 }
 
 /* Any thread of the executor. The caller then wakes the fabric if net_area_wake_fabric() says so; once for several. */
@@ -99,7 +101,7 @@ static inline void net_area_post(struct net_area *area, const struct net_descrip
          * its credit came in between, hence the fabric had read the descriptor that lay in our place; this brings that
          * order from the producer who saw the credit to us. */
         uint32_t position = atomic_fetch_add_explicit(&area->tail, 1, memory_order_acq_rel);
-        struct net_descriptor *d = net_area_descriptor(area, position);
+        struct net_descriptor *d = net_area_descriptor(area, area->capacity, position);
 
         d->kind = what->kind;
         d->source = what->source;
@@ -118,9 +120,11 @@ static inline bool net_area_wake_fabric(struct net_area *area) {
         return atomic_load_explicit(&area->fabric_asleep, memory_order_relaxed) != 0;
 }
 
-/* The fabric, one thread at a time. *position is its own count, 0 at first. False: nothing there. */
-static inline bool net_area_take(struct net_area *area, uint32_t *position, struct net_descriptor *ret) {
-        struct net_descriptor *d = net_area_descriptor(area, *position);
+/* The fabric, one thread at a time. capacity: its copy. *position is its own count, 0 at first. False: nothing there.
+ */
+static inline bool net_area_take(struct net_area *area, uint32_t capacity, uint32_t *position,
+                                 struct net_descriptor *ret) {
+        struct net_descriptor *d = net_area_descriptor(area, capacity, *position);
 
         /* Acquire; partner: the release store in net_area_post. */
         if (atomic_load_explicit(&d->turn, memory_order_acquire) != *position + 1)

@@ -81,7 +81,7 @@ static bool take(struct nodes *n) {
         bool any = false;
 
         for (uint32_t i = 0; i < n->n_nodes; i++)
-                while (net_area_take(n->area[i], &n->position[i], &d)) {
+                while (net_area_take(n->area[i], n->area[i]->capacity, &n->position[i], &d)) {
                         check(n, i, &d);
                         if (n->n_messages == n->capacity)
                                 grow(n);

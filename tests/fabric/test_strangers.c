@@ -297,6 +297,39 @@ static void test_own_executor(void **state) {
         rig_free(&rig);
 }
 
+/* An executor that has gone wild writes to the header of its area as well: nothing is looked for behind the queue. */
+static void test_own_header(void **state) {
+        static struct rig rig;
+        struct fabric_counters counters;
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        const uint32_t capacities[] = {0, UINT32_C(1) << 31};
+        const uint64_t one = 1;
+        uint32_t capacity;
+
+        (void)state;
+        rig_new(&rig, &usual);
+        capacity = rig.nodes[0].area->capacity;
+        for (uint32_t i = 0; i < 3 * capacity; i++) {
+                struct net_area *area = rig.nodes[0].area;
+                const uint32_t position = atomic_fetch_add(&area->tail, 1);
+                struct net_descriptor *d = net_area_descriptor(area, capacity, position);
+
+                area->capacity = capacities[i % 2];
+                d->kind = 7;
+                atomic_store(&d->turn, position + 1);
+                if (net_area_wake_fabric(area))
+                        assert_int_equal(write(fabric_doorbell_fd(rig.nodes[0].fabric), &one, 8), 8);
+                do {
+                        fabric_counters(rig.nodes[0].fabric, &counters);
+                        if (clock_now_ns() > end_ns)
+                                fail_msg("%u of %u descriptors were taken", i, 3 * capacity);
+                } while (counters.out_of_bounds <= i);
+        }
+        rig.nodes[0].area->capacity = capacity;
+        rig_run(&rig, 20);
+        rig_free(&rig);
+}
+
 static void test_bad_options(void **state) {
         struct fabric_rail_options rail = {.name = "x", .kind = "tcp", .address = "192.0.2.1"};
         static struct rig rig;
@@ -327,8 +360,9 @@ static void test_bad_options(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_refused),      cmocka_unit_test(test_many_strangers), cmocka_unit_test(test_liar),
-                cmocka_unit_test(test_own_executor), cmocka_unit_test(test_bad_options),
+                cmocka_unit_test(test_refused),    cmocka_unit_test(test_many_strangers),
+                cmocka_unit_test(test_liar),       cmocka_unit_test(test_own_executor),
+                cmocka_unit_test(test_own_header), cmocka_unit_test(test_bad_options),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ bool carrier_take(struct carrier *c) {
                 struct carrier_node *n = &c->nodes[i];
                 struct carrier_message message = {0};
 
-                while (net_area_take(n->area, &n->position, &message.what)) {
+                while (net_area_take(n->area, n->area->capacity, &n->position, &message.what)) {
                         const struct net_descriptor *d = &message.what;
 
                         assert_true(net_descriptor_valid(d, n->area->memory_offset, n->area->memory_bytes));

@@ -22,7 +22,7 @@ static struct net_descriptor posted(struct world *w) {
         struct net_descriptor d = {0};
 
         fake_clock_advance_us(10);
-        wait_until(net_area_take(w->net.area, &w->position, &d));
+        wait_until(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         return d;
 }
 
@@ -210,7 +210,7 @@ static void no_more_than_there_is_room_for(void **state) {
         }
         push_packets(wire, PACK, WIRE_BATCHES + 1, 1);
         await_look(w, 1);
-        assert_false(net_area_take(w->net.area, &w->position, &d));
+        assert_false(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         batches_taken(w, 0, 1);
         assert_int_equal(entry_posted(w, 0, WIRE_BATCHES + 1, &data).number, WIRE_BATCHES + 1);
 }
@@ -351,7 +351,7 @@ static void nobody_carries_for_one_that_is_gone(void **state) {
         w->f.ops->comm_abort(w->f.plane, 77, ring_status(RMX_E_LOST, -1));
         w->f.ops->comm_detach(w->f.plane, 77);
         push_packets(wire, PACK, 2, 1); /* the thread has been told, and waited for */
-        assert_false(net_area_take(w->net.area, &w->position, &d));
+        assert_false(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         w->comm.id = 78;
         world_attach(w); /* beside it: the thread goes on with others */
         push_packets(world_wire(w, 6), PACK, 1, 2);
@@ -367,7 +367,7 @@ static void what_was_pushed_goes_before_the_end(void **state) {
         proxy_hold(w);
         push_packets(world_wire(w, 5), PACK, 1, 1);
         w->f.ops->comm_detach(w->f.plane, 77);
-        assert_true(net_area_take(w->net.area, &w->position, &d));
+        assert_true(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         assert_int_equal(d.value, 1);
         proxy_go(w);
 }
@@ -380,7 +380,7 @@ static void take_batches(void) {
         struct world *w = taken_of;
         struct net_descriptor d;
 
-        while (net_area_take(w->net.area, &w->position, &d)) {
+        while (net_area_take(w->net.area, w->net.area->capacity, &w->position, &d)) {
                 const struct wire_line *line = at(w, d.line_offset);
 
                 chunks_taken += line->bytes / (8 + 1024);

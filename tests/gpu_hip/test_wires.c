@@ -109,7 +109,7 @@ static bool batch_posted(struct world *w, uint32_t *ret_peer, uint32_t seen[STAG
         const unsigned char *data;
         struct net_descriptor d;
 
-        if (!net_area_take(w->net.area, &w->position, &d))
+        if (!net_area_take(w->net.area, w->net.area->capacity, &w->position, &d))
                 return false;
         assert_int_equal(d.kind, NET_CHUNK);
         *ret_peer = d.destination;
@@ -289,9 +289,9 @@ static void a_broken_wire_says_so(void **state) {
         assert_false(wires_step(w->wires));
         push(w->wires->end[0].wire, LAST); /* the other one goes on, as long as there is anybody */
         assert_true(wires_step(w->wires));
-        assert_true(net_area_take(w->net.area, &w->position, &d));
+        assert_true(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         assert_int_equal(d.destination, 2);
-        assert_false(net_area_take(w->net.area, &w->position, &d));
+        assert_false(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         /* The first one counts. */
         w->wires->end[0].wire->pushed[mine(7)] = 3;
         (void)wires_step(w->wires);
@@ -310,7 +310,7 @@ static void a_kernel_that_miscounts_breaks_its_wire(void **state) {
                 assert_false(wires_step(w->wires));
                 assert_ptr_equal(wires_broken(w->wires), end);
                 assert_non_null(strstr(end->broken, "count of chunks"));
-                assert_false(net_area_take(w->net.area, &w->position, &d));
+                assert_false(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
                 end->broken = NULL;
                 w->wires->n_broken = 0;
         }
@@ -380,7 +380,7 @@ static void bring_chunks(struct world *w, uint32_t batch, uint32_t at, uint32_t 
 static void told(struct world *w, uint32_t taken) {
         struct net_descriptor d;
 
-        assert_true(net_area_take(w->net.area, &w->position, &d));
+        assert_true(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         assert_int_equal(d.kind, NET_CREDIT);
         assert_int_equal(d.value, taken);
         assert_int_equal(d.source, 0);
@@ -396,7 +396,7 @@ static void taken_batches_are_told(void **state) {
 
         /* Long ones: when a quarter of the ring has been taken. */
         for (uint32_t bytes = 0; bytes < WIRE_RING_BYTES / 4; bytes += 16 * (STAGING_BULK_CHUNK + 8)) {
-                assert_false(net_area_take(w->net.area, &w->position, &d));
+                assert_false(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
                 batch++;
                 bring_chunks(w, batch, batch % 8 * (WIRE_RING_BYTES / 8), 16, 0);
                 assert_true(wires_step(w->wires));
@@ -405,7 +405,7 @@ static void taken_batches_are_told(void **state) {
         told(w, batch);
         /* Short ones: when a quarter of them has. */
         for (uint32_t i = 0; i < WIRE_BATCHES / 4; i++) {
-                assert_false(net_area_take(w->net.area, &w->position, &d));
+                assert_false(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
                 bring_chunks(w, ++batch, 0, 0, 0);
                 assert_true(wires_step(w->wires));
         }
@@ -421,7 +421,7 @@ static void taken_batches_are_told(void **state) {
                 assert_true(wires_step(w->wires));
                 assert_int_equal(w->wires->end[0].acked, w->wires->end[0].sent);
         }
-        assert_false(net_area_take(w->net.area, &w->position, &d));
+        assert_false(net_area_take(w->net.area, w->net.area->capacity, &w->position, &d));
         assert_null(wires_broken(w->wires));
 }
 
@@ -566,7 +566,7 @@ static void batches_do_not_meet(void **state) {
                                 push(end->wire, c);
                 }
                 full += !wires_step(w->wires);
-                while (net_area_take(w->net.area, &w->position, &d)) {
+                while (net_area_take(w->net.area, w->net.area->capacity, &w->position, &d)) {
                         const uint32_t at = (uint32_t)(d.data_offset -
                                                        (uint64_t)(w->mirror[2].ring - (unsigned char *)w->net.area));
 
