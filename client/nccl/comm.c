@@ -14,8 +14,10 @@
  * then as an abort would. It keeps the communicator until such aborts are through with it (n_breakers).
  *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
- * would lie there. A call that came past the magic while the handle ended still counts itself in and out again, so the
- * count goes on when the memory is used again. COMM_CLOSING is set before the magic goes and cleared after it has come.
+ * would lie there. One of the fallback that ends before that has stored what it makes is kept for good, since nobody
+ * knows when that comes. A call that came past the magic while the handle ended still counts itself in and out again,
+ * so the count goes on when the memory is used again. COMM_CLOSING is set before the magic goes and cleared after it
+ * has come.
  */
 #include "client/nccl/comm.h"
 
@@ -43,6 +45,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, n_held up, or a call is over */
 static struct ncclComm *spare, *ready;                    /* under mutex; free ones, and those of the host backend */
+static struct ncclComm *kept;                             /* under it, too: never used again, see above */
 
 void comm_lock(void) {
         pthread_mutex_lock(&mutex);
@@ -70,7 +73,7 @@ void comm_wait(uint32_t limit_ms) {
 FORKED void comm_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
         changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-        spare = ready = NULL; /* a thread may have been changing them */
+        spare = ready = kept = NULL; /* a thread may have been changing them */
         pendings_forked();
 }
 
@@ -101,6 +104,8 @@ struct ncclComm *comm_new(void) {
 
 /* It is closed, and has no users but those that come too late. */
 static void comm_spare(struct ncclComm *comm) {
+        struct ncclComm **list = comm->late && !comm->real ? &kept : &spare;
+
         comm_lock();
         if (comm->ready)
                 DL_DELETE2(ready, comm, ready_prev, ready_next);
@@ -111,11 +116,12 @@ static void comm_spare(struct ncclComm *comm) {
         memory_comm_gone(comm);
         comm->session = session_put(comm->session);
         comm->rmx = NULL;
-        comm->real = NULL;
+        if (list == &spare)
+                comm->real = NULL;
         comm_lock();
         atomic_store(&comm->magic, 0);
-        comm->next = spare;
-        spare = comm;
+        comm->next = *list;
+        *list = comm;
         comm_unlock();
 }
 
@@ -155,7 +161,8 @@ ncclResult_t comm_enter_any(struct ncclComm *comm, const char *what) {
                                     "ready",
                                     what);
         else if (atomic_load(&comm->state) || (comm->fallback && !comm->real)) /* whose group came to nothing */
-                result = error_raise(ncclInvalidUsage, "%s: this communicator could not be made", what);
+                result = error_raise(ncclInvalidUsage, "%s: this communicator could not be made%s", what,
+                                     comm->late ? ", or not yet" : "");
         if (result)
                 comm_exit(comm);
         return result;
@@ -435,6 +442,25 @@ static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
         return !result && pends ? ncclInProgress : result;
 }
 
+/* Of one that the other library has not made, has not made yet, or has taken back. What it comes from is in progress
+ * meanwhile, if that is still there. */
+static ncclResult_t ask_origin(struct ncclComm *comm, ncclResult_t *ret_error) {
+        struct ncclComm *origin = comm->origin;
+        ncclResult_t result = ncclSuccess;
+
+        *ret_error = comm->begun && !origin ? ncclInProgress : ncclSuccess;
+        if (origin && !(atomic_fetch_add(&origin->users, 1) & COMM_CLOSING) && origin->real == comm->real_origin)
+                result = FALLBACK(comm->fallback, ncclCommGetAsyncError, comm->real_origin, ret_error);
+        if (origin)
+                comm_exit(origin);
+        if (result || *ret_error == ncclInProgress)
+                return result;
+        if (comm->real) /* it came meanwhile */
+                return FALLBACK(comm->fallback, ncclCommGetAsyncError, comm->real, ret_error);
+        *ret_error = ncclInvalidUsage;
+        return ncclSuccess;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
         ncclResult_t result = comm_valid(comm, __func__);
 
@@ -444,10 +470,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
                 return error_raise(ncclInvalidArgument, "%s: asyncError is NULL", __func__);
         if (comm->real)
                 return FALLBACK(comm->fallback, ncclCommGetAsyncError, comm->real, asyncError);
-        if (comm->fallback) { /* which has not made it, or has taken it back */
-                *asyncError = ncclInvalidUsage;
-                return ncclSuccess;
-        }
+        if (comm->fallback)
+                return ask_origin(comm, asyncError);
         if (atomic_fetch_add(&comm->users, 1) & COMM_CLOSING) {
                 comm_exit(comm);
                 *asyncError = ncclSuccess;

@@ -33,7 +33,11 @@ struct ncclComm {
         struct session *session;
         struct rmx_comm *rmx;
         const struct fallback *fallback;
-        ncclComm_t real;
+        _Atomic(ncclComm_t) real;
+        bool late;               /* the other library may store that after the call that makes it */
+        bool begun;              /* ... which has said ncclInProgress */
+        struct ncclComm *origin; /* of a late one: what it comes from, with its real one; only to be asked */
+        ncclComm_t real_origin;
 
         int rank, n_ranks;
         int device; /* of the process's runtime; on the host backend the emulated GPU */
@@ -81,6 +85,11 @@ struct ncclComm *comm_new(void);
 void comm_recycle(struct ncclComm *comm);
 /* The making is over, well or not; the maker is a user no more. false: it was aborted meanwhile, and is gone. */
 bool comm_made(struct ncclComm *comm, ncclResult_t result);
+
+/* Where the other library stores what it makes. */
+static inline ncclComm_t *comm_place(struct ncclComm *comm) {
+        return (ncclComm_t *)&comm->real;
+}
 
 /* Gives the handle to the program. Another of its threads may be looking for it, lest it is never made. */
 static inline void comm_give(ncclComm_t *place, struct ncclComm *comm) {

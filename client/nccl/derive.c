@@ -65,9 +65,10 @@ static uint64_t mix(uint64_t x) {
 }
 
 /* ---- of the fallback --------------------------------------------------------------------------------------------- */
-/* A handle for what the other library makes in comm->real. */
-static ncclResult_t wrap_begin(const char *what, const struct fallback *fallback, ncclComm_t *newcomm,
-                               struct ncclComm **ret_comm) {
+/* A handle for what the other library makes in comm->real, perhaps from one that it has. In a group, and if it does not
+ * block, it stores that some time after its call. */
+static ncclResult_t wrap_begin(const char *what, const struct fallback *fallback, struct ncclComm *parent,
+                               ncclComm_t *newcomm, struct ncclComm **ret_comm) {
         ncclResult_t result;
         struct ncclComm *comm;
 
@@ -80,6 +81,8 @@ static ncclResult_t wrap_begin(const char *what, const struct fallback *fallback
         if (!comm)
                 return error_raise(ncclSystemError, "%s: out of memory", what);
         comm->fallback = fallback;
+        comm->origin = parent;
+        comm->real_origin = parent ? parent->real : NULL;
         *ret_comm = comm;
         return ncclSuccess;
 }
@@ -89,24 +92,36 @@ static ncclResult_t wrap_end(struct ncclComm *comm, ncclComm_t *newcomm, ncclRes
                 comm_recycle(comm);
                 return result;
         }
+        comm->begun = result == ncclInProgress;
+        comm->late = comm->begun || group_active();
         *newcomm = comm;
         (void)comm_made(comm, ncclSuccess);
         return result;
 }
 
-static ncclResult_t split_fallback(const char *what, struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
-                                   ncclConfig_t *config) {
-        struct ncclComm *comm;
-        ncclResult_t result = wrap_begin(what, parent->fallback, newcomm, &comm);
+/* No handle is for that, but the other library stores, late as any other: always NULL. */
+static ncclResult_t split_off(struct ncclComm *parent, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
+        static ncclComm_t nobody;
+        ncclResult_t result = group_enter_fallback(parent->fallback);
 
         if (result)
                 return result;
-        result = FALLBACK(parent->fallback, ncclCommSplit, parent->real, color, key, &comm->real, config);
-        if (color != NCCL_SPLIT_NOCOLOR)
-                return wrap_end(comm, newcomm, result);
-        comm_recycle(comm);
         *newcomm = NULL;
-        return result;
+        return FALLBACK(parent->fallback, ncclCommSplit, parent->real, NCCL_SPLIT_NOCOLOR, key, &nobody, config);
+}
+
+static ncclResult_t split_fallback(const char *what, struct ncclComm *parent, int color, int key, ncclComm_t *newcomm,
+                                   ncclConfig_t *config) {
+        struct ncclComm *comm;
+        ncclResult_t result;
+
+        if (color == NCCL_SPLIT_NOCOLOR)
+                return split_off(parent, key, newcomm, config);
+        result = wrap_begin(what, parent->fallback, parent, newcomm, &comm);
+        if (result)
+                return result;
+        return wrap_end(comm, newcomm,
+                        FALLBACK(parent->fallback, ncclCommSplit, parent->real, color, key, comm_place(comm), config));
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
@@ -279,11 +294,11 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         if (!comm->real)
                 return group_note(
                         shrink(__func__, comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
-        result = wrap_begin(__func__, comm->fallback, newcomm, &wrapped);
+        result = wrap_begin(__func__, comm->fallback, comm, newcomm, &wrapped);
         if (!result)
                 result = wrap_end(wrapped, newcomm,
                                   FALLBACK(comm->fallback, ncclCommShrink, comm->real, excludeRanksList,
-                                           excludeRanksCount, &wrapped->real, config, shrinkFlags));
+                                           excludeRanksCount, comm_place(wrapped), config, shrinkFlags));
         comm_exit(comm);
         return group_note(result);
 }
@@ -349,11 +364,11 @@ static ncclResult_t grow_there(const char *what, int n_ranks, const ncclUniqueId
         struct ncclComm *wrapped;
         ncclResult_t result;
 
-        result = wrap_begin(what, fallback, newcomm, &wrapped);
+        result = wrap_begin(what, fallback, NULL, newcomm, &wrapped);
         if (result)
                 return result;
         return wrap_end(wrapped, newcomm,
-                        FALLBACK(fallback, ncclCommGrow, NULL, n_ranks, id, rank, &wrapped->real, config));
+                        FALLBACK(fallback, ncclCommGrow, NULL, n_ranks, id, rank, comm_place(wrapped), config));
 }
 
 ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
@@ -375,11 +390,11 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
                 return group_note(result);
         if (!comm->real)
                 return group_note(grow(__func__, comm, nRanks, rank, newcomm, config));
-        result = wrap_begin(__func__, comm->fallback, newcomm, &wrapped);
+        result = wrap_begin(__func__, comm->fallback, comm, newcomm, &wrapped);
         if (!result)
                 result = wrap_end(wrapped, newcomm,
                                   FALLBACK(comm->fallback, ncclCommGrow, comm->real, nRanks, uniqueId, rank,
-                                           &wrapped->real, config));
+                                           comm_place(wrapped), config));
         comm_exit(comm);
         return group_note(result);
 }

@@ -99,9 +99,9 @@ static ncclResult_t join_fallback(struct ncclComm *comm, const char *what, const
         result = group_enter_fallback(comm->fallback);
         if (result)
                 return result;
-        return config ? FALLBACK(comm->fallback, ncclCommInitRankConfig, &comm->real, comm->n_ranks, *id, comm->rank,
-                                 config)
-                      : FALLBACK(comm->fallback, ncclCommInitRank, &comm->real, comm->n_ranks, *id, comm->rank);
+        return config ? FALLBACK(comm->fallback, ncclCommInitRankConfig, comm_place(comm), comm->n_ranks, *id,
+                                 comm->rank, config)
+                      : FALLBACK(comm->fallback, ncclCommInitRank, comm_place(comm), comm->n_ranks, *id, comm->rank);
 }
 
 static ncclResult_t init_checks(const char *what, ncclComm_t *newcomm, int nranks, int rank) {

@@ -4,7 +4,8 @@
  * collectives copy. It stands for the one that RAILMUX_FALLBACK names. Its ids are recognised by their first bytes.
  *
  * Groups are as NCCL's: what is called runs at the end, and a call that was wrong makes that an end at which nothing
- * runs and communicators are taken back. With STAND_IN_OLD it is a version that cannot simulate.
+ * runs and communicators are taken back. What comes from a communicator is made, and stored, at the end of the group,
+ * or without blocking when stand_in_make() says so. With STAND_IN_OLD it is a version that cannot simulate.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -20,6 +21,7 @@ struct ncclComm {
         int n_ranks, rank;
         atomic_bool aborted;
         atomic_int waiting;
+        int n_making; /* others from it */
 };
 
 #define QUEUE 16
@@ -35,7 +37,55 @@ static struct {
         int n_copies, n_made;
 } group;
 
+/* Communicators that are to come from others. */
+struct queue {
+        struct child {
+                ncclComm_t parent;
+                ncclComm_t *place;
+                int n_ranks, rank; /* 0 ranks: it is nobody's */
+        } child[QUEUE];
+        int n;
+};
+static struct queue of_group, left;
+
 static struct stand_in_counts counts;
+
+/* Those that are nobody's last: the order of NCCL's, which has a thread for each, is anyone's guess. */
+static void make(struct queue *queue) {
+        for (int nobody = 0; nobody < 2; nobody++) {
+                for (int i = 0; i < queue->n; i++) {
+                        struct child *child = &queue->child[i];
+                        ncclComm_t comm;
+
+                        if ((child->n_ranks == 0) != (nobody == 1))
+                                continue;
+                        comm = nobody ? NULL : calloc(1, sizeof(*comm));
+                        if (comm) {
+                                comm->n_ranks = child->n_ranks;
+                                comm->rank = child->rank;
+                                counts.derived++;
+                        }
+                        child->parent->n_making--;
+                        __atomic_store_n(child->place, comm, __ATOMIC_RELEASE);
+                }
+        }
+        queue->n = 0;
+}
+
+__attribute__((visibility("default"))) void stand_in_make(void) {
+        make(&left);
+}
+
+static ncclResult_t derive(ncclComm_t parent, ncclComm_t *place, int n_ranks, int rank, const ncclConfig_t *config) {
+        bool blocks = !config || config->blocking;
+        struct queue now = {.n = 0}, *queue = counts.depth ? &of_group : blocks ? &now : &left;
+
+        *place = NULL;
+        parent->n_making++;
+        queue->child[queue->n++] = (struct child){parent, place, n_ranks, rank};
+        make(&now);
+        return blocks ? ncclSuccess : ncclInProgress;
+}
 static atomic_int waiting;
 
 __attribute__((visibility("default"))) int stand_in_waiting(void) {
@@ -44,6 +94,11 @@ __attribute__((visibility("default"))) int stand_in_waiting(void) {
 
 __attribute__((visibility("default"))) const struct stand_in_counts *stand_in_counts(void) {
         return &counts;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
+        *asyncError = comm->n_making ? ncclInProgress : ncclSuccess;
+        return ncclSuccess;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
@@ -76,13 +131,27 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqu
                           ncclConfig_t *config) {
         ncclResult_t result;
 
-        (void)config;
-        if (comm || !uniqueId)
+        if (comm)
+                return derive(comm, newcomm, nRanks, comm->rank, config);
+        if (!uniqueId)
                 return ncclInvalidArgument;
         result = ncclCommInitRank(newcomm, nRanks, *uniqueId, rank);
         counts.inits -= !result;
         counts.grows += !result;
         return result;
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+                            ncclConfig_t *config, int shrinkFlags) {
+        (void)excludeRanksList;
+        (void)shrinkFlags;
+        return derive(comm, newcomm, comm->n_ranks - excludeRanksCount, comm->rank, config);
+}
+
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id) {
+        (void)comm;
+        memset(id, STAND_IN_ID_BYTE, sizeof(*id));
+        return ncclSuccess;
 }
 #endif
 
@@ -179,12 +248,9 @@ const char *ncclGetLastError(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config) {
-        (void)comm;
-        (void)color;
-        (void)key;
-        (void)newcomm;
-        (void)config;
-        return ncclRemoteError;
+        if (color == STAND_IN_COLOUR)
+                return ncclRemoteError;
+        return derive(comm, newcomm, color == NCCL_SPLIT_NOCOLOR ? 0 : comm->n_ranks, key, config);
 }
 
 ncclResult_t ncclGroupStart(void) {
@@ -204,6 +270,9 @@ static ncclResult_t end(ncclSimInfo_t *info) {
         }
         for (int i = 0; i < group.n_copies && !result && !info; i++)
                 run(&group.copy[i], true);
+        if (result || info)
+                of_group.n = 0;
+        make(&of_group);
         if (!result && info) {
                 counts.simulations++;
                 info->estimatedTime = (float)group.n_copies * STAND_IN_TIME;

@@ -4,13 +4,16 @@
 
 #define STAND_IN_ID_BYTE 0x5a
 #define STAND_IN_TIME    21.0f /* of a call */
+#define STAND_IN_COLOUR  99    /* with which a split fails */
 
 struct stand_in_counts {
         int ids, inits, grows, grouped_inits, destroys, aborts, collectives, grouped_collectives, groups, depth,
-                simulations, max_blocks;
+                simulations, max_blocks, derived;
         uintptr_t stream;
 };
 
 const struct stand_in_counts *stand_in_counts(void);
 /* A collective with the count 0 waits until its communicator is aborted. How many do so now. */
 int stand_in_waiting(void);
+/* What was split, shrunk or grown without blocking is made, and stored, now. */
+void stand_in_make(void);

@@ -49,7 +49,7 @@ static void test_communicator(void **state) {
         /* What it does not have, and what fails in it. */
         assert_int_equal(ncclReduce(in, out, 4, ncclFloat32, ncclSum, 0, comm, NULL), ncclInvalidUsage);
         assert_non_null(strstr(ncclGetLastError(comm), "RAILMUX_FALLBACK"));
-        assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclRemoteError);
+        assert_int_equal(ncclCommSplit(comm, STAND_IN_COLOUR, 0, &child, NULL), ncclRemoteError);
         assert_non_null(strstr(ncclGetLastError(comm), "the stand-in is sorry"));
         /* Not even asked: there is no place for the handle. */
         assert_int_equal(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument);
