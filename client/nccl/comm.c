@@ -332,6 +332,22 @@ static bool comm_is_broken(const struct ncclComm *comm) {
         return broken;
 }
 
+void comm_settle(struct ncclComm *comm) {
+        while (comm->rmx && !comm_is_broken(comm) && rmx_comm_finish(comm->rmx, FINISH_MS) == RMX_E_TIMEOUT)
+                continue;
+}
+
+bool comm_is_settled(struct ncclComm *comm) {
+        if (comm->config.blocking || !atomic_load(&comm->finalizing))
+                return true;
+        if (atomic_exchange(&comm->looking, true)) /* one at a time may */
+                return false;
+        if (!rmx_comm_finish(comm->rmx, 0))
+                atomic_store(&comm->finalizing, false);
+        atomic_store(&comm->looking, false);
+        return !atomic_load(&comm->finalizing);
+}
+
 bool comm_drain(struct ncclComm *comm) {
         bool broken;
 
@@ -339,8 +355,7 @@ bool comm_drain(struct ncclComm *comm) {
                 return false;
         if (comm->rmx)
                 pendings_end(comm, false);
-        while (comm->rmx && !comm_is_broken(comm) && rmx_comm_finish(comm->rmx, FINISH_MS) == RMX_E_TIMEOUT)
-                continue;
+        comm_settle(comm);
         comm_lock();
         comm->destroy = DESTROY_LEAVES;
         broken = comm->broken;
@@ -439,7 +454,7 @@ static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
                 result = error_raise(ncclSystemError, "%s: the daemon is gone", what);
         if (result)
                 atomic_store(&comm->error, result);
-        return !result && pends ? ncclInProgress : result;
+        return !result && (pends || !comm_is_settled(comm)) ? ncclInProgress : result;
 }
 
 /* Of one that the other library has not made, has not made yet, or has taken back. What it comes from is in progress

@@ -45,9 +45,11 @@ struct ncclComm {
         bool host;
         struct config config;
 
-        _Atomic int state;      /* ncclInProgress while it is made, then ncclSuccess or why it could not be made */
-        _Atomic int error;      /* sticky */
-        _Atomic bool closed;    /* finalized or revoked: no calls any more */
+        _Atomic int state;       /* ncclInProgress while it is made, then ncclSuccess or why it could not be made */
+        _Atomic int error;       /* sticky */
+        _Atomic bool closed;     /* finalized or revoked: no calls any more */
+        _Atomic bool finalizing; /* on GPUs: finalized, and something may be under way; looking: a thread looks */
+        _Atomic bool looking;
         _Atomic bool aborted;   /* the other ranks know */
         _Atomic bool quieted;   /* by its program, which goes on with it: that ranks have ended it is no error */
         _Atomic bool ending;    /* it is to be destroyed or aborted, perhaps when a group ends */
@@ -137,6 +139,10 @@ void comm_unbreak(struct ncclComm *comm);
 bool comm_close(struct ncclComm *comm, bool abandon);
 /* Of a destroy: waits for what has been called. True: it was broken. */
 bool comm_drain(struct ncclComm *comm);
+/* Of a finalized one: waits until nothing is under way, or it has failed. */
+void comm_settle(struct ncclComm *comm);
+/* Is that so? True of one that blocks, whose finalize has waited. */
+bool comm_is_settled(struct ncclComm *comm);
 /* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);
 /* Leaves, and frees the object. Not where librailmux's group is open. */

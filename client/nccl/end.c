@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The ends of a communicator. Finalize has nothing to flush: what was issued is the daemon's or on streams, and destroy
- * waits for it. Abort and revoke end what is under way on all ranks; the others hear of it as ncclRemoteError.
+ * The ends of a communicator. Finalize has nothing to flush: what was issued is the daemon's or on streams. But it is
+ * over when finalize is, or, without blocking, when the asynchronous state says so. Abort and revoke end what is under
+ * way on all ranks; the others hear of it as ncclRemoteError.
  *
  * An abort is for when something is stuck, and that may be the daemon. It has to be told, or the other ranks would not
  * hear; executors have to let go of memory; threads at work have to come back. All this is a matter of moments as a
@@ -170,6 +171,22 @@ ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort) {
         return comm_drain(comm) ? run_limited(run_broken_end, comm, what, ABORT_WAIT_MS) : comm_end(comm, what, false);
 }
 
+/* On the host calls that block are over, and those that do not are told of anyhow. */
+static ncclResult_t finalize(struct ncclComm *comm) {
+        ncclResult_t result = ncclSuccess;
+
+        atomic_store(&comm->closed, true);
+        if (comm->host)
+                return ncclSuccess;
+        atomic_store(&comm->finalizing, true);
+        if (group_finalize(comm, &result))
+                return result;
+        if (!comm->config.blocking)
+                return comm_is_settled(comm) ? ncclSuccess : ncclInProgress;
+        comm_settle(comm);
+        return ncclSuccess;
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
         ncclResult_t result = comm_enter(comm, __func__);
 
@@ -178,7 +195,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
         if (comm->real)
                 result = FALLBACK(comm->fallback, ncclCommFinalize, comm->real);
         else
-                atomic_store(&comm->closed, true);
+                result = finalize(comm);
         comm_exit(comm);
         return group_note(result);
 }

@@ -104,6 +104,11 @@ bool group_active(void) {
         return group.depth != 0;
 }
 
+bool group_finalize(struct ncclComm *comm, ncclResult_t *ret_result) {
+        *ret_result = group.depth ? group_keep(comm) : ncclSuccess;
+        return group.depth;
+}
+
 ncclResult_t group_transfer(const char *what, const struct transfer *transfer) {
         ncclResult_t result = group_keep(transfer->comm);
 
@@ -131,6 +136,13 @@ static void release(struct group *g) {
         free(g->comms);
         g->comms = NULL;
         g->n_comms = 0;
+}
+
+/* What is finalized in it is at rest when it ends. */
+static void settle(const struct group *g) {
+        for (unsigned int i = 0; i < g->n_comms; i++)
+                if (atomic_load(&g->comms[i]->finalizing) && g->comms[i]->config.blocking)
+                        comm_settle(g->comms[i]);
 }
 
 static void probe(const struct group *g, int code) {
@@ -305,6 +317,8 @@ static ncclResult_t group_finish(struct group *g, const char *what, const struct
                 result = fallback_simulate(g, simulation->info);
         else if (g->fallback)
                 result = first_of(result, FALLBACK(g->fallback, ncclGroupEnd));
+        if (!simulation)
+                settle(g);
         release(g);
         return first_of(result, jobs_run(&g->jobs, true));
 }

@@ -17,6 +17,8 @@ bool group_add(struct job *job);
 /* A call on comm comes, which has been entered: opens librailmux's group, and keeps the communicator until the end. */
 ncclResult_t group_enter(struct ncclComm *comm);
 bool group_active(void);
+/* Is a group open? Then the communicator, which has been entered, is finalized at its end, behind what it issues. */
+bool group_finalize(struct ncclComm *comm, ncclResult_t *ret_result);
 /* A call that librailmux's group has just taken, on a communicator of the host backend. */
 ncclResult_t group_call(const char *what, const struct call *call);
 /* A send or receive on the host backend, in a group. */

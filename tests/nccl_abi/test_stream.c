@@ -4,6 +4,9 @@
  * order of the stream, errors of kernels come out of ncclCommGetAsyncError. Daemon and plug-in are those of the
  * client's tests; the process's own runtime is this program, whose device d is the daemon's GPU 3 - d.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -292,6 +295,98 @@ static void *destroy(void *userdata) {
         return ncclCommDestroy(userdata) == ncclSuccess ? userdata : NULL;
 }
 
+struct finalizer {
+        ncclComm_t comm;
+        bool grouped;
+        _Atomic bool over;
+};
+
+static void *finalize(void *userdata) {
+        struct finalizer *f = userdata;
+
+        if (f->grouped)
+                CHECK(ncclGroupStart());
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, f->comm, STREAM(1)));
+        CHECK(ncclCommFinalize(f->comm));
+        if (f->grouped)
+                CHECK(ncclGroupEnd());
+        f->over = true;
+        return NULL;
+}
+
+static void set_stuck(struct rig *rig, bool stuck) {
+        pthread_mutex_lock(&rig->gpu->mutex);
+        rig->gpu->stuck = stuck;
+        pthread_mutex_unlock(&rig->gpu->mutex);
+}
+
+static uint32_t asked(struct rig *rig) {
+        uint32_t n;
+
+        pthread_mutex_lock(&rig->gpu->mutex);
+        n = rig->gpu->asked;
+        pthread_mutex_unlock(&rig->gpu->mutex);
+        return n;
+}
+
+/* What is under way when a communicator is finalized is over when that is, or at the end of its group. */
+static void test_finalize(struct rig *rig) {
+        for (int grouped = 0; grouped < 2; grouped++) {
+                struct finalizer f = {.grouped = grouped};
+                ncclComm_t comm[2];
+                uint32_t before;
+                pthread_t thread;
+
+                (void)blocks_of(rig, NCCL_CONFIG_UNDEF_INT, comm);
+                f.comm = comm[0];
+                set_stuck(rig, true);
+                before = asked(rig);
+                assert_int_equal(pthread_create(&thread, NULL, finalize, &f), 0);
+                while (asked(rig) < before + 3 && !f.over)
+                        sched_yield();
+                assert_false(f.over);
+                set_stuck(rig, false);
+                pthread_join(thread, NULL);
+                assert_true(f.over);
+                comms_end(comm);
+        }
+}
+
+static ncclResult_t state_of(ncclComm_t comm) {
+        ncclResult_t async;
+
+        CHECK(ncclCommGetAsyncError(comm, &async));
+        return async;
+}
+
+/* Without blocking its state says when. */
+static void test_finalize_patiently(struct rig *rig) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm[2];
+        ncclUniqueId id;
+
+        config.blocking = 0;
+        CHECK(ncclGetUniqueId(&id));
+        for (int r = 0; r < 2; r++) {
+                current = DEVICES - 1 - r;
+                assert_int_equal(ncclCommInitRankConfig(&comm[r], 2, id, r, &config), ncclInProgress);
+        }
+        current = 0;
+        for (int r = 0; r < 2; r++)
+                while (state_of(comm[r]) == ncclInProgress)
+                        sched_yield();
+        set_stuck(rig, true);
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, comm[0], STREAM(1)));
+        assert_int_equal(state_of(comm[0]), ncclSuccess);
+        assert_int_equal(ncclCommFinalize(comm[0]), ncclInProgress);
+        assert_int_equal(state_of(comm[0]), ncclInProgress);
+        CHECK(ncclCommFinalize(comm[1]));
+        assert_int_equal(state_of(comm[1]), ncclSuccess);
+        set_stuck(rig, false);
+        assert_int_equal(state_of(comm[0]), ncclSuccess);
+        comms_end(comm);
+}
+
 /* A kernel waits for a peer that does not come, a destroy for the kernel, and an abort ends both. */
 static void test_broken(struct rig *rig) {
         ncclComm_t comm[2];
@@ -314,8 +409,9 @@ static void test_broken(struct rig *rig) {
 }
 
 static void test_all(void **state) {
-        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor, test_memory,
-                                                      test_blocks, test_gone,    test_broken, test_error};
+        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor,   test_memory,
+                                                      test_blocks, test_gone,    test_finalize, test_finalize_patiently,
+                                                      test_broken, test_error};
         struct rig rig;
 
         (void)state;
