@@ -378,27 +378,39 @@ ncclResult_t ncclAlltoAllv(const void *sendbuff, const size_t sendcounts[], cons
 TWIN(ncclAlltoAllv);
 
 /* ---- between two ranks ------------------------------------------------------------------------------------------- */
-/* Kept until the end of the group, or called at once. */
+/* On the host backend kept until the end of the group. */
+static ncclResult_t transfer_grouped(const struct transfer *transfer, struct call call, const char *what,
+                                     ncclStream_t stream) {
+        struct ncclComm *comm = transfer->comm;
+        ncclResult_t result = comm->host ? ncclSuccess : group_enter(comm);
+
+        if (!result)
+                result = comm->host ? group_transfer(what, transfer) : issue(call, comm, what, stream);
+        if (!result && transfer->peer == (uint32_t)comm->rank)
+                result = group_self(comm, transfer->sends);
+        return result;
+}
+
+/* One that has to wait for earlier calls is a group of one, as is one to its own rank, whose end says what it lacks. */
 static ncclResult_t transfer(struct ncclComm *comm, const char *what, bool sends, void *address, size_t count,
                              ncclDataType_t type, int peer, ncclStream_t stream) {
         const struct transfer kept = {
                 .comm = comm, .address = address, .count = count, .type = type, .peer = (uint32_t)peer, .sends = sends};
+        const struct call call = {.kind = sends ? CALL_SEND : CALL_RECV,
+                                  .in = address,
+                                  .out = address,
+                                  .count = count,
+                                  .type = type,
+                                  .peer = (uint32_t)peer};
         ncclResult_t result, ended;
 
-        if (comm->host && group_active())
-                return group_transfer(what, &kept);
-        if (!pending_wanted(comm) || !pendings_unstarted(comm))
-                return issue((struct call){.kind = sends ? CALL_SEND : CALL_RECV,
-                                           .in = address,
-                                           .out = address,
-                                           .count = count,
-                                           .type = type,
-                                           .peer = (uint32_t)peer},
-                             comm, what, stream);
-        /* Earlier calls come first: a group of one waits for them. */
+        if (group_active())
+                return transfer_grouped(&kept, call, what, stream);
+        if (peer != comm->rank && (!pending_wanted(comm) || !pendings_unstarted(comm)))
+                return issue(call, comm, what, stream);
         result = ncclGroupStart();
         if (!result)
-                result = group_note(group_transfer(what, &kept));
+                result = group_note(transfer_grouped(&kept, call, what, stream));
         ended = ncclGroupEnd();
         return result ? result : ended;
 }

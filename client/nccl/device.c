@@ -134,11 +134,15 @@ static const struct runtime *runtime_get(bool all) {
         return runtime;
 }
 
-int device_present(void) {
+int device_count(void) {
         const struct runtime *runtime = runtime_get(false);
-        int count = 0;
+        int count;
 
-        return runtime && !runtime->count(&count) && count > 0;
+        return runtime && !runtime->count(&count) ? count : -1;
+}
+
+int device_present(void) {
+        return device_count() > 0;
 }
 
 int device_current(void) {

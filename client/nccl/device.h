@@ -10,6 +10,8 @@ struct rmx_session;
 
 /* Has the process a runtime with a device in it? */
 int device_present(void);
+/* How many; -1: unknown. */
+int device_count(void);
 /* The calling thread's device, -1: unknown. */
 int device_current(void);
 /* Makes it the thread's. */

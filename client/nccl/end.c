@@ -175,7 +175,9 @@ ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort) {
 static ncclResult_t finalize(struct ncclComm *comm) {
         ncclResult_t result = ncclSuccess;
 
-        atomic_store(&comm->closed, true);
+        if (atomic_exchange(&comm->closed, true))
+                return error_raise(atomic_load(&comm->quieted) ? ncclInvalidUsage : ncclInvalidArgument,
+                                   "ncclCommFinalize: this communicator is finalized or revoked");
         if (comm->host)
                 return ncclSuccess;
         atomic_store(&comm->finalizing, true);
@@ -188,8 +190,11 @@ static ncclResult_t finalize(struct ncclComm *comm) {
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-        ncclResult_t result = comm_enter(comm, __func__);
+        ncclResult_t result;
 
+        if (!comm) /* as destroy and abort */
+                return ncclSuccess;
+        result = comm_enter_any(comm, __func__);
         if (result)
                 return group_note(result);
         if (comm->real)

@@ -15,6 +15,7 @@
 #include "client/nccl/group.h"
 
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "client/nccl/call.h"
 #include "client/nccl/comm.h"
@@ -29,6 +30,13 @@
 #include "client/nccl/waits.h"
 #include "railmux/railmux.h"
 
+/* What ranks send to themselves. */
+struct self {
+        struct self *next;
+        const struct ncclComm *comm;
+        uint32_t n[2]; /* receives, sends */
+};
+
 struct group {
         unsigned int depth;
         ncclResult_t error;
@@ -36,6 +44,7 @@ struct group {
         const struct fallback *fallback;
         struct calls calls; /* of the host backend */
         struct transfers transfers;
+        struct self *selves;
         struct job *jobs;
         struct ncclComm **comms; /* entered until the end */
         unsigned int n_comms, capacity;
@@ -115,6 +124,21 @@ ncclResult_t group_transfer(const char *what, const struct transfer *transfer) {
         return result ? result : transfers_add(&group.transfers, what, transfer);
 }
 
+ncclResult_t group_self(struct ncclComm *comm, bool sends) {
+        struct self *self;
+
+        LL_SEARCH_SCALAR(group.selves, self, comm, comm);
+        if (!self) {
+                self = calloc(1, sizeof(*self));
+                if (!self)
+                        return error_raise(ncclSystemError, "a group has no memory left");
+                self->comm = comm;
+                LL_PREPEND(group.selves, self);
+        }
+        self->n[sends]++;
+        return ncclSuccess;
+}
+
 ncclResult_t group_call(const char *what, const struct call *call) {
         return calls_keep(&group.calls, what, call);
 }
@@ -156,6 +180,28 @@ static bool is_patient(struct group *g) {
                 if (!pending_wanted(g->comms[i]))
                         return false;
         return g->n_comms;
+}
+
+static void selves_free(struct group *g) {
+        struct self *self, *next;
+
+        LL_FOREACH_SAFE(g->selves, self, next)
+        free(self);
+        g->selves = NULL;
+}
+
+/* librailmux would say so, too, but not as NCCL does. */
+static ncclResult_t check_selves(const struct group *g, const char *what) {
+        const struct self *self;
+
+        LL_FOREACH(g->selves, self) {
+                if (self->n[0] != self->n[1])
+                        return error_raise(ncclInvalidUsage,
+                                           "%s: rank %d has %u sends to itself and %u receives from itself; a group "
+                                           "must have as many of the one as of the other",
+                                           what, self->comm->rank, self->n[1], self->n[0]);
+        }
+        return ncclSuccess;
 }
 
 /* librailmux's group, which is open, comes to nothing. */
@@ -243,6 +289,10 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
         ncclResult_t result = ncclSuccess;
         int r;
 
+        if (!drop) {
+                result = check_selves(g, what);
+                drop = result != ncclSuccess;
+        }
         if (!drop && !patient && (g->issues || g->transfers.n)) {
                 result = check_waiting(g, what);
                 drop = result != ncclSuccess;
@@ -258,6 +308,7 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
                 waits_end();
                 probe(g, r);
         }
+        selves_free(g);
         calls_free(&g->calls);
         transfers_free(&g->transfers);
         return result;

@@ -23,5 +23,7 @@ bool group_finalize(struct ncclComm *comm, ncclResult_t *ret_result);
 ncclResult_t group_call(const char *what, const struct call *call);
 /* A send or receive on the host backend, in a group. */
 ncclResult_t group_transfer(const char *what, const struct transfer *transfer);
+/* The same of one to or from its own rank: a group must have as many of the one as of the other. */
+ncclResult_t group_self(struct ncclComm *comm, bool sends);
 /* As group_enter, for a call to another library. */
 ncclResult_t group_enter_fallback(const struct fallback *fallback);

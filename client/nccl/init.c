@@ -208,6 +208,28 @@ static ncclResult_t all_checks(const char *what, const ncclComm_t *comms, int nd
         return ncclSuccess;
 }
 
+/* On the host backend any number is a device. */
+static ncclResult_t devices_check(const char *what, const ncclUniqueId *id, int ndev, const int *devlist) {
+        struct session *session;
+        int count = device_count();
+        ncclResult_t result;
+        bool host = false;
+
+        if (id_is_daemons(id)) {
+                result = session_get(what, &session);
+                if (result)
+                        return result;
+                host = session->host;
+                session_put(session);
+        }
+        for (int i = 0; devlist && i < ndev; i++)
+                if (!host && count >= 0 && devlist[i] >= count)
+                        return error_raise(ncclInvalidArgument,
+                                           "%s: devlist[%d] is %d, but this process has %d devices", what, i,
+                                           devlist[i], count);
+        return ncclSuccess;
+}
+
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist) {
         ncclResult_t result = all_checks(__func__, comm, ndev, devlist), end;
         int before = device_current();
@@ -215,6 +237,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist) {
 
         if (!result)
                 result = ncclGetUniqueId(&id);
+        if (!result)
+                result = devices_check(__func__, &id, ndev, devlist);
         if (result)
                 return group_note(result);
         (void)ncclGroupStart();

@@ -116,9 +116,29 @@ static void no_communicator(struct team *team) {
         WRONG(api->CommWindowRegister(NULL, b, sizeof(b), &handle, 0));
         WRONG(api->RedOpDestroy(5, NULL));
         team_case(team, "the end of no communicator"); /* NCCL takes it */
-        api->CommFinalize(NULL);
+        team_result(team, api->CommFinalize(NULL), NCCL_SUCCESS, "ncclCommFinalize(NULL)");
         team_result(team, api->CommDestroy(NULL), NCCL_SUCCESS, "ncclCommDestroy(NULL)");
         team_result(team, api->CommAbort(NULL), NCCL_SUCCESS, "ncclCommAbort(NULL)");
+}
+
+/* Alone, and in a group that is too small and one that is too large for what is started at once. */
+static void to_oneself(struct team *team, nccl_comm comm, int rank, void *b, void *s) {
+        const struct nccl_api *api = team->api;
+
+        team_case(team, "sends to oneself without receives, and the reverse");
+        team_result(team, api->Send(b, 1, NCCL_INT32, rank, comm, s), NCCL_INVALID_USAGE, "ncclSend");
+        team_result(team, api->Recv(b, 1, NCCL_INT32, rank, comm, s), NCCL_INVALID_USAGE, "ncclRecv");
+        for (int n = 1; n <= 601; n += 200) {
+                int result = NCCL_SUCCESS;
+
+                if (!team_need(team, api->GroupStart(), "ncclGroupStart"))
+                        return;
+                for (int i = 0; i < n && !result; i++)
+                        result = i % 2 ? api->Recv(b, 1, NCCL_INT32, rank, comm, s)
+                                       : api->Send(b, 1, NCCL_INT32, rank, comm, s);
+                team_need(team, result, "ncclSend or ncclRecv");
+                team_result(team, api->GroupEnd(), NCCL_INVALID_USAGE, "ncclGroupEnd");
+        }
 }
 
 static void run_calls(struct team *team) {
@@ -160,6 +180,7 @@ static void run_calls(struct team *team) {
                 WRONG(api->Send(b, 1, NCCL_INT32, root, comm, s));
                 WRONG(api->Recv(b, 1, NCCL_INT32, root, comm, s));
         }
+        to_oneself(team, comm, (int)m->rank, b, s);
         team_case(team, "no buffers");
         WRONG(api->AllReduce(NULL, b, 1, NCCL_INT32, NCCL_SUM, comm, s));
         WRONG(api->AllReduce(b, NULL, 1, NCCL_INT32, NCCL_SUM, comm, s));

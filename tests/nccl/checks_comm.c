@@ -288,6 +288,8 @@ static void run_finalize(struct team *team) {
                             "ncclCommGetAsyncError");
                 team_expect(team, error == NCCL_SUCCESS, "the asynchronous error is %s", nccl_result_name(error));
         }
+        team_case(team, "ncclCommFinalize again");
+        team_result(team, api->CommFinalize(team->member[0].comm), NCCL_INVALID_ARGUMENT, "ncclCommFinalize");
         team_case(team, "a call after it");
         team_expect(team,
                     api->AllReduce(&place, &place, 0, NCCL_INT32, NCCL_SUM, team->member[0].comm,

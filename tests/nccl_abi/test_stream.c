@@ -136,6 +136,14 @@ static void test_places(struct rig *rig) {
         assert_non_null(strstr(ncclGetLastError(NULL), "not among"));
         served = DEVICES;
         current = 0;
+        /* Nor does NCCL ask for what the process does not have. */
+        assert_int_equal(ncclCommInitAll(&comm, 1, (int[]){DEVICES}), ncclInvalidArgument);
+        /* A send to itself alone, with what is wrong besides first. */
+        assert_int_equal(ncclSend(memory, 1, ncclInt32, 0, rig->comm[0], STREAM(1)), ncclInvalidUsage);
+        assert_int_equal(ncclSend(NULL, 1, ncclInt32, 0, rig->comm[0], STREAM(1)), ncclInvalidArgument);
+        CHECK(ncclGroupStart());
+        CHECK(ncclRecv(memory, 1, ncclInt32, 1, rig->comm[1], STREAM(1)));
+        assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
 }
 
 static void test_streams(struct rig *rig) {
