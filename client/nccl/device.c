@@ -217,16 +217,33 @@ ncclResult_t device_release(const char *what, void *ptr) {
         return r ? error_raise(ncclUnhandledCudaError, "%s: cannot free %p (error %d)", what, ptr, r) : ncclSuccess;
 }
 
-ncclResult_t device_read(const char *what, void *to, const void *from, size_t size, void *stream) {
+/* Streams that name no device: NULL, the runtime's legacy one, and that of each thread. */
+static bool is_default_stream(const void *stream) {
+        return (uintptr_t)stream <= 2;
+}
+
+static int read_here(const struct runtime *runtime, void *to, const void *from, size_t size, void *stream) {
+        int r = runtime->copy(to, from, size, COPY_DEFAULT, stream);
+
+        return r ? r : runtime->wait(stream);
+}
+
+ncclResult_t device_read(const char *what, int device, void *to, const void *from, size_t size, void *stream) {
         const struct runtime *runtime = runtime_get(true);
-        int r;
+        int before = device, r = 0;
 
         if (!runtime || !runtime->copy || !runtime->wait)
                 return error_raise(ncclUnhandledCudaError, "%s: this process has no GPU runtime to read %p with", what,
                                    from);
-        r = runtime->copy(to, from, size, COPY_DEFAULT, stream);
-        if (!r)
-                r = runtime->wait(stream);
+        if (is_default_stream(stream) && runtime->set)
+                r = runtime->get(&before);
+        if (!r && before != device)
+                r = runtime->set(device);
+        if (!r) {
+                r = read_here(runtime, to, from, size, stream);
+                if (before != device)
+                        (void)runtime->set(before);
+        }
         return r ? error_raise(ncclUnhandledCudaError,
                                "%s: cannot read the factor at %p (error %d); it cannot be captured in a graph", what,
                                from, r)

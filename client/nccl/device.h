@@ -21,8 +21,8 @@ ncclResult_t device_match(const char *what, struct rmx_session *session, int dev
 
 ncclResult_t device_alloc(const char *what, size_t size, void **ret_ptr);
 ncclResult_t device_release(const char *what, void *ptr);
-/* What lies at `from` when the stream has come to this point; waits for the stream. */
-ncclResult_t device_read(const char *what, void *to, const void *from, size_t size, void *stream);
+/* What lies at `from` when the device's stream has come to this point; waits for the stream. */
+ncclResult_t device_read(const char *what, int device, void *to, const void *from, size_t size, void *stream);
 
 /* In the child of a fork, which has only one thread. */
 void device_forked(void);

@@ -65,7 +65,7 @@ ncclResult_t redop_take(struct ncclComm *comm, const char *what, ncclRedOp_t op,
                 return error_raise(ncclInvalidArgument, "%s: this communicator has no reduction %d", what, (int)op);
         if (comm->host || !scalar.address || scalar.type != type) /* another type is librailmux's to refuse */
                 return ncclSuccess;
-        result = device_read(what, &value, scalar.address, rmx_type_size(type), stream);
+        result = device_read(what, comm->device, &value, scalar.address, rmx_type_size(type), stream);
         if (!result)
                 result = error_adopt(what, rmx_redop_create_premul_sum(comm->rmx, &value, type, RMX_SCALAR_IMMEDIATE,
                                                                        &ret_use->redop));

@@ -122,10 +122,10 @@ static void test_memory(void **state) {
         assert_int_equal(device_release("test", ptr), ncclSuccess);
         assert_int_equal(allocated, 0);
         assert_int_equal(device_alloc("test", 65, &ptr), ncclUnhandledCudaError);
-        assert_int_equal(device_read("test", &to, &from, 4, &current), ncclSuccess);
+        assert_int_equal(device_read("test", 0, &to, &from, 4, &current), ncclSuccess);
         assert_int_equal(to, (uint32_t)from);
         assert_int_equal(waited, 1);
-        assert_int_equal(device_read("test", &to, &from, 4, NULL), ncclUnhandledCudaError);
+        assert_int_equal(device_read("test", 0, &to, &from, 4, NULL), ncclUnhandledCudaError);
 }
 
 int main(void) {

@@ -32,6 +32,7 @@
 static int current;
 static int served = DEVICES; /* devices from here on have an address that no GPU of the daemon has */
 static void *copied_on, *waited_for;
+static int copied_at, waited_at; /* the devices */
 static char memory[1 << 16];
 
 EXPORT int cudaGetDeviceCount(int *count);
@@ -69,11 +70,13 @@ int cudaFree(void *ptr) {
 int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream) {
         (void)kind;
         copied_on = stream;
+        copied_at = current;
         memcpy(to, from, size);
         return 0;
 }
 int cudaStreamSynchronize(void *stream) {
         waited_for = stream;
+        waited_at = current;
         return 0;
 }
 
@@ -181,6 +184,16 @@ static void test_factor(struct rig *rig) {
         assert_int_equal(last(rig)->argument[0], bits);
         assert_int_equal(ncclAllReduce(memory, memory, 16, ncclInt32, op, rig->comm[0], STREAM(2)),
                          ncclInvalidArgument);
+        /* Which default stream that is says the device. */
+        for (uintptr_t stream = 0; stream < 3; stream++) {
+                copied_at = waited_at = -1;
+                CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, op, rig->comm[0], (ncclStream_t)stream));
+                assert_ptr_equal(copied_on, (void *)stream);
+                assert_ptr_equal(waited_for, (void *)stream);
+                assert_int_equal(copied_at, DEVICES - 1);
+                assert_int_equal(waited_at, DEVICES - 1);
+                assert_int_equal(current, 0);
+        }
         CHECK(ncclRedOpDestroy(op, rig->comm[0]));
         assert_int_equal(ncclAllReduce(memory, memory, 16, ncclFloat32, op, rig->comm[0], STREAM(2)),
                          ncclInvalidArgument);
