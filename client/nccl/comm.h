@@ -152,6 +152,10 @@ void comm_end_apart(struct ncclComm *comm, const char *what);
 /* All of that, as ncclCommDestroy or ncclCommAbort. See end.c. */
 ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort);
 
+/* This one, which has been entered, takes no calls any more, and its program hears no more of what was under way. In a
+ * limited time, too. */
+ncclResult_t comm_revoke(struct ncclComm *comm, const char *what);
+
 /* Guards what its comments say; held for moments. */
 void comm_lock(void);
 void comm_unlock(void);

@@ -264,11 +264,8 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
                 result = in_order(what, parent);
         if (!result)
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
-        if (!result && (flags & NCCL_SHRINK_ABORT)) {
-                atomic_store(&parent->closed, true);
-                atomic_store(&parent->quieted, true);
-                result = error_adopt(what, comm_abort(parent));
-        }
+        if (!result && (flags & NCCL_SHRINK_ABORT))
+                result = comm_revoke(parent, what);
         /* Last: a call that is refused on one rank must not have the others a turn behind. */
         if (!result && !turn_take(parent, ranks, &turn))
                 result = error_raise(ncclSystemError, "%s: out of memory", what);

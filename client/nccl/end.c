@@ -288,17 +288,21 @@ static ncclResult_t run_revoke(struct ncclComm *comm, const char *what) {
         return result;
 }
 
+ncclResult_t comm_revoke(struct ncclComm *comm, const char *what) {
+        atomic_store(&comm->closed, true);
+        atomic_store(&comm->quieted, true);
+        atomic_fetch_add(&comm->users, 1);
+        return run_limited(run_revoke, comm, what, ABORT_WAIT_MS);
+}
+
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
         ncclResult_t result = comm_enter_any(comm, __func__);
 
         if (result)
                 return group_note(result);
-        if (!comm->real && revokeFlags == NCCL_REVOKE_DEFAULT) {
-                atomic_store(&comm->closed, true);
-                atomic_store(&comm->quieted, true);
-                return group_note(run_limited(run_revoke, comm, __func__, ABORT_WAIT_MS));
-        }
-        if (comm->real)
+        if (!comm->real && revokeFlags == NCCL_REVOKE_DEFAULT)
+                result = comm_revoke(comm, __func__);
+        else if (comm->real)
                 result = FALLBACK(comm->fallback, ncclCommRevoke, comm->real, revokeFlags);
         else
                 result = error_raise(ncclInvalidArgument, "%s: flags 0x%x, must be 0", __func__,

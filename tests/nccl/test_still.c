@@ -69,6 +69,31 @@ static void test_revoke_past_dead(void **state) {
         }
 }
 
+/* It aborts what it comes from, and does not wait for the daemon either, if the new one does not block. */
+static void test_shrink(void **state) {
+        uint32_t aborts = fake_calls(&fake, BODY(COMM_ABORT));
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comms[2], alone[2];
+
+        (void)state;
+        config.blocking = 0;
+        pair_new(comms, false);
+        fake_deafen(&fake, true);
+        for (int rank = 0; rank < 2; rank++) /* otherwise it never returns */
+                assert_int_equal(
+                        ncclCommShrink(comms[rank], (int[]){!rank}, 1, &alone[rank], &config, NCCL_SHRINK_ABORT),
+                        ncclInProgress);
+        assert_int_equal(ncclCommAbort(alone[1]), ncclSuccess);
+        assert_int_equal(ask(alone[0]), ncclInProgress);
+        assert_int_equal(fake_calls(&fake, BODY(COMM_ABORT)), aborts);
+        fake_deafen(&fake, false);
+        fake_wait_calls(&fake, BODY(COMM_ABORT), aborts + 1);
+        assert_int_equal(settled(alone[0]), ncclSuccess);
+        assert_int_equal(settled(comms[0]), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(alone[0]), ncclSuccess);
+        pair_destroy(comms);
+}
+
 enum { SMALL = 512, LARGE = 256, PIECE = 4096 }; /* the large ones need memory that the daemon has not given yet */
 
 static void small_and_large(ncclComm_t comm, bool sends, int32_t *values, int32_t *piece) {
@@ -145,8 +170,11 @@ static void test_revoke_gone(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_revoke_heard),     cmocka_unit_test(test_revoke),
-                cmocka_unit_test(test_revoke_past_dead), cmocka_unit_test(test_ask),
+                cmocka_unit_test(test_revoke_heard),
+                cmocka_unit_test(test_revoke),
+                cmocka_unit_test(test_revoke_past_dead),
+                cmocka_unit_test(test_shrink),
+                cmocka_unit_test(test_ask),
                 cmocka_unit_test(test_revoke_gone),
         };
 
