@@ -8,6 +8,10 @@
  * little: captured graphs and other communicators may use the buffer on, and would find it gone from the executor.
  * There it is taken back when no communicator is left. Another allocation in its place is found by librailmux itself.
  *
+ * librailmux may wait for the daemon there, for good if that stands still. Who only gives a share back must not wait
+ * behind that: it may be about to abort. So the lock is held for moments, and a registration about which librailmux is
+ * called is busy meanwhile: who wants the same range waits for that one, and a share goes without.
+ *
  * Memory of the daemon is mapped as long as its session, so each block holds the one that it was taken from: that may
  * outlive its daemon. Memory of a GPU is the runtime's from the beginning, and neither takes nor frees with a session:
  * a program frees after the daemon has gone, too. Only whether that is what it wants is the daemon's to say, if there
@@ -44,7 +48,8 @@ struct registration {
         struct session *session;
         void *address;
         size_t size;
-        struct share *shares; /* NULL: only kept */
+        struct share *shares; /* NULL: only kept, or on its way out */
+        bool busy;            /* a thread calls librailmux about it */
 };
 
 struct block {
@@ -54,23 +59,42 @@ struct block {
         void *address;
 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* held during calls of librailmux: one range, one caller */
-static struct registration *registrations;                /* under mutex */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* for moments */
+static pthread_cond_t idle = PTHREAD_COND_INITIALIZER;    /* one is no longer busy */
+static struct registration *registrations;                /* under mutex, as is n_comms of sessions */
 static struct block *blocks;                              /* of ncclMemAlloc, but for a GPU's runtime's; under mutex */
 
 FORKED void memory_forked(void) {
         mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        idle = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
         registrations = NULL;
         blocks = NULL;
 }
 
 /* ---- registration ------------------------------------------------------------------------------------------------ */
-static int registration_free(struct registration *registration) {
-        int r = rmx_buffer_unregister(registration->session->rmx, registration->address);
+static void registration_begin(struct registration *registration) {
+        registration->busy = true;
+        pthread_mutex_unlock(&mutex);
+}
 
+static void registration_done(struct registration *registration) {
+        pthread_mutex_lock(&mutex);
+        registration->busy = false;
+        pthread_cond_broadcast(&idle);
+}
+
+/* It is not busy and has no shares. Gives the mutex up meanwhile. */
+static int registration_free(struct registration *registration) {
+        int r;
+
+        registration_begin(registration);
+        r = rmx_buffer_unregister(registration->session->rmx, registration->address);
+        registration_done(registration);
         DL_DELETE(registrations, registration);
-        session_put(registration->session);
+        pthread_mutex_unlock(&mutex);
+        session_put(registration->session); /* may close it */
         free(registration);
+        pthread_mutex_lock(&mutex);
         return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
 }
 
@@ -101,56 +125,84 @@ static void registration_remove(struct registration *registration, struct share 
         free(share);
 }
 
-/* Nobody has it any more, and it need not be kept. */
+/* Nobody has it any more, it need not be kept, and nobody is at work on it. */
 static bool registration_is_over(const struct registration *registration) {
-        return !registration->shares && (registration->session->host || !registration->session->n_comms);
+        return !registration->busy && !registration->shares &&
+               (registration->session->host || !registration->session->n_comms);
 }
 
-static int registration_new(const struct ncclComm *comm, void *address, size_t size, struct registration **ret_handle) {
-        struct session *session = comm->session;
-        struct registration *registration;
-        int r = rmx_buffer_register(session->rmx, address, size);
+/* A new one, in the list, without the daemon's knowledge. NULL: no memory. */
+static struct registration *registration_new(const struct ncclComm *comm, void *address, size_t size) {
+        struct registration *registration = calloc(1, sizeof(*registration));
 
-        if (r == RMX_E_UNSUPPORTED || r == RMX_E_LIMIT || r == RMX_E_NO_MEMORY) {
-                log_line(LOG_INFO, "ncclCommRegister: %s", rmx_last_error());
-                return RMX_OK;
-        }
-        if (r)
-                return r;
-        registration = calloc(1, sizeof(*registration));
         if (!registration || !registration_add(registration, comm)) {
                 free(registration);
-                (void)rmx_buffer_unregister(session->rmx, address);
-                return RMX_OK;
+                return NULL;
         }
-        registration->session = session_ref(session);
+        registration->session = session_ref(comm->session);
         registration->address = address;
         registration->size = size;
         DL_APPEND(registrations, registration);
-        *ret_handle = registration;
-        return RMX_OK;
+        return registration;
 }
 
-/* *ret_handle is NULL if the daemon cannot know it, or has no room for it: then it is used as if it were not
- * registered.
- */
-static int registration_take(const struct ncclComm *comm, void *address, size_t size,
-                             struct registration **ret_handle) {
+/* The daemon does not know it: it has only the share of who wanted it. */
+static void registration_cancel(struct registration *registration) {
+        DL_DELETE(registrations, registration);
+        session_put(registration->session); /* not the last: a communicator has it */
+        free(registration->shares);
+        free(registration);
+}
+
+static struct registration *registration_find(const struct ncclComm *comm, const void *address) {
         struct registration *found;
 
-        *ret_handle = NULL;
         DL_FOREACH(registrations, found) {
                 if (found->session == comm->session && found->address == address)
                         break;
         }
-        if (!found)
-                return registration_new(comm, address, size, ret_handle);
-        if (!found->shares) { /* kept; this fails, but looks whether the same allocation is there */
-                (void)rmx_buffer_register(comm->session->rmx, address, size);
-                found->size = size;
+        return found;
+}
+
+/* *ret_handle is NULL if the daemon cannot know it, or has no room for it: then it is used as if it were not
+ * registered. With the mutex, which it gives up meanwhile.
+ */
+static int registration_take(const struct ncclComm *comm, void *address, size_t size,
+                             struct registration **ret_handle) {
+        struct registration *found = registration_find(comm, address);
+        bool known;
+        int r;
+
+        *ret_handle = NULL;
+        while (found && found->busy) {
+                pthread_cond_wait(&idle, &mutex);
+                found = registration_find(comm, address);
         }
-        if (size <= found->size && registration_add(found, comm))
+        known = found;
+        if (found && found->shares) {
+                if (size <= found->size && registration_add(found, comm))
+                        *ret_handle = found;
+                return RMX_OK;
+        }
+        if (!known)
+                found = registration_new(comm, address, size);
+        else if (!registration_add(found, comm))
+                found = NULL;
+        if (!found)
+                return RMX_OK;
+        registration_begin(found);
+        r = rmx_buffer_register(comm->session->rmx, address, size);
+        registration_done(found);
+        found->size = size;
+        if (known) /* kept; that has failed, but has looked whether the same allocation is there */
+                r = RMX_OK;
+        if (!r)
                 *ret_handle = found;
+        else
+                registration_cancel(found);
+        if (r != RMX_E_UNSUPPORTED && r != RMX_E_LIMIT && r != RMX_E_NO_MEMORY)
+                return r;
+        log_line(LOG_INFO, "ncclCommRegister: %s", rmx_last_error());
         return RMX_OK;
 }
 
@@ -210,15 +262,18 @@ void memory_comm_gone(const struct ncclComm *comm) {
                 return;
         pthread_mutex_lock(&mutex);
         session->n_comms--;
-        DL_FOREACH_SAFE(registrations, registration, next) {
+        DL_FOREACH(registrations, registration) {
                 struct share *share = registration_share(registration, comm);
 
-                if (registration->session != session)
-                        continue;
                 if (share)
                         registration_remove(registration, share);
-                if (registration_is_over(registration))
+        }
+        for (registration = registrations; registration; registration = next) {
+                bool over = registration->session == session && registration_is_over(registration);
+
+                if (over)
                         (void)registration_free(registration);
+                next = over ? registrations : registration->next; /* the list may be another one then */
         }
         pthread_mutex_unlock(&mutex);
 }

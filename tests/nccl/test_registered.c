@@ -2,6 +2,8 @@
 /* What is registered belongs to communicators, and goes with the last that has it. */
 #include "tests/nccl/pair.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <string.h>
 
 #define BYTES ((size_t)32 << 20)
@@ -80,6 +82,67 @@ static void test_others(void **state) {
         assert_int_equal(ncclCommDestroy(comm[0]), ncclSuccess);
 }
 
+struct registrar {
+        pthread_t thread;
+        ncclComm_t comm;
+        void *handle;
+        ncclResult_t result;
+};
+
+static void *take(void *userdata) {
+        struct registrar *r = userdata;
+
+        r->result = ncclCommRegister(r->comm, range(1), BYTES, &r->handle);
+        return NULL;
+}
+
+/* The daemon, which does not read, has something to read. */
+static void await_call(void) {
+        struct pollfd p = {.events = POLLIN};
+
+        pthread_mutex_lock(&fake.mutex);
+        p.fd = fake.sessions->fd;
+        pthread_mutex_unlock(&fake.mutex);
+        assert_int_equal(poll(&p, 1, -1), 1);
+}
+
+/* Registering waits for a daemon that stands still. What needs no daemon does not wait behind that; who wants the same
+ * range does, and has it then. */
+static void test_still(void **state) {
+        struct registrar r[2] = {0};
+        ncclComm_t comm[3];
+        void *handle;
+
+        (void)state;
+        for (int i = 0; i < 3; i++) {
+                comm_new(&comm[i]);
+                assert_int_equal(ncclCommRegister(comm[i], range(0), 1, &handle), ncclSuccess);
+                assert_non_null(handle);
+        }
+        fake_deafen(&fake, true);
+        for (int i = 0; i < 2; i++) {
+                r[i].comm = comm[i];
+                assert_int_equal(pthread_create(&r[i].thread, NULL, take, &r[i]), 0);
+                await_call();
+        }
+        /* Otherwise these never return: the time limit of the test ends it. */
+        assert_int_equal(ncclCommDeregister(comm[0], handle), ncclSuccess);
+        assert_int_equal(ncclCommDeregister(comm[2], handle), ncclSuccess);
+        assert_int_equal(ncclMemFree(&handle), ncclInvalidArgument);
+        assert_int_equal(ncclCommAbort(comm[2]), ncclSuccess);
+        fake_deafen(&fake, false);
+        for (int i = 0; i < 2; i++) {
+                pthread_join(r[i].thread, NULL);
+                assert_int_equal(r[i].result, ncclSuccess);
+        }
+        assert_non_null(r[0].handle);
+        assert_ptr_equal(r[0].handle, r[1].handle);
+        for (int i = 0; i < 2; i++) {
+                assert_int_equal(ncclCommDeregister(comm[i], r[i].handle), ncclSuccess);
+                assert_int_equal(ncclCommDestroy(comm[i]), ncclSuccess);
+        }
+}
+
 static int limited_start(void **state) {
         int r = pair_start(state);
 
@@ -89,6 +152,7 @@ static int limited_start(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_still), /* first: the library has no memory of the daemon's yet */
                 cmocka_unit_test(test_left),
                 cmocka_unit_test(test_shared),
                 cmocka_unit_test(test_others),
