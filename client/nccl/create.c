@@ -100,7 +100,7 @@ static ncclResult_t place(struct job *job, struct ncclComm *comm, struct session
 /* The daemon may have been replaced since the session was opened: then once more. */
 static ncclResult_t run_join(struct job *job) {
         struct ncclComm *comm = job->comm;
-        struct session *session;
+        struct session *session = NULL;
         ncclResult_t result;
         int r = RMX_E_DAEMON_LOST;
 
@@ -108,8 +108,10 @@ static ncclResult_t run_join(struct job *job) {
                 result = session_get(job->what, &session);
                 if (!result)
                         result = place(job, comm, session);
-                if (result)
+                if (result) {
+                        session_put(session);
                         return result;
+                }
                 r = join(job, comm, session);
                 if (r == RMX_E_DAEMON_LOST)
                         session_lose(session);

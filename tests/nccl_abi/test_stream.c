@@ -107,12 +107,19 @@ static void rig_start(struct rig *rig) {
         CHECK(ncclGroupEnd());
 }
 
+/* When the daemon is lost nothing holds the session. */
 static void rig_stop(struct rig *rig) {
+        ncclUniqueId id;
+
         CHECK(ncclGroupStart());
         for (int r = 0; r < 2; r++)
                 CHECK(ncclCommDestroy(rig->comm[r]));
         CHECK(ncclGroupEnd());
         fake_hang_up(&rig->fake);
+        assert_int_equal(rig->gpu->closed, 0);
+        CHECK(ncclGetUniqueId(&id)); /* of another session */
+        assert_true(rig->gpu->opened > 0);
+        assert_int_equal(rig->gpu->closed, rig->gpu->opened);
         fake_stop(&rig->fake);
 }
 
@@ -137,6 +144,12 @@ static void test_places(struct rig *rig) {
         current = 2;
         assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclInvalidUsage);
         assert_non_null(strstr(ncclGetLastError(NULL), "not among"));
+        /* Or when it comes to that. */
+        CHECK(ncclGroupStart());
+        served = DEVICES;
+        CHECK(ncclCommInitRank(&comm, 2, id, 0));
+        served = 1;
+        assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
         served = DEVICES;
         current = 0;
         /* Nor does NCCL ask for what the process does not have. */
