@@ -60,11 +60,11 @@ void comm_changed(void) {
 void comm_wait_for(pthread_cond_t *condition, uint32_t limit_ms) {
         struct timespec until;
 
-        clock_gettime(CLOCK_REALTIME, &until); /* the clock of a condition that is made where it is declared */
+        clock_gettime(CLOCK_MONOTONIC, &until); /* the other one may be set back meanwhile */
         until.tv_nsec += (long)limit_ms * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(condition, &mutex, &until);
+        (void)pthread_cond_clockwait(condition, &mutex, CLOCK_MONOTONIC, &until);
 }
 void comm_wait(uint32_t limit_ms) {
         comm_wait_for(&changed, limit_ms);
