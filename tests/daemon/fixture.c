@@ -306,6 +306,9 @@ void fixture_teardown(struct fixture *fixture) {
         fixture_signal(fixture, SIGTERM);
         fixture_wait(fixture,
                      (fixture_signal_again(fixture, &due_ns), pid = waitpid(fixture->daemon, &status, WNOHANG)) != 0);
+        if (pid != fixture->daemon || status != 0)
+                fprintf(stderr, "waitpid(%d) of railmuxd returned %d, status %#x\n", (int)fixture->daemon, (int)pid,
+                        (unsigned int)status);
         assert_int_equal(pid, fixture->daemon);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
