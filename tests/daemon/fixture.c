@@ -38,6 +38,7 @@ void fixture_turn_until(struct fixture *fixture, uint64_t end_ns, const char *wh
                         "%s:%d: waited in vain for: %s (executor: %u sessions, %u rings, %u buffers, %u comms, %u "
                         "held)\n",
                         file, line, what, e->n_sessions, e->n_rings, e->n_buffers, e->n_comms, e->n_held);
+                ctl_show_printed();
                 fail();
         }
         fixture_turn(fixture);
@@ -218,7 +219,7 @@ void fixture_start(struct fixture *fixture) {
         if (fixture->managed)
                 fixture_wait(fixture, fixture->n_ready > ready);
         else
-                fixture_wait(fixture, access(fixture->socket, F_OK) == 0);
+                fixture_wait(fixture, control_listens(fixture));
 }
 
 void fixture_prepare(struct fixture *fixture, const char *config, bool managed) {

@@ -135,8 +135,15 @@ void plane_start(struct fixture *fixture, uint32_t gpu);
 void plane_kill(struct fixture *fixture, uint32_t gpu); /* SIGKILL, and wait */
 int plane_stop(struct fixture *fixture, uint32_t gpu);  /* SIGTERM; its exit status */
 int plane_end(struct fixture *fixture, uint32_t gpu);   /* it ends by itself; its exit status */
-/* Does railmuxctl, with up to two words, print the text? */
+/* Does railmuxctl, with up to two words, print the text? It must succeed, whatever it prints. */
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text);
+/* The same where nothing is waited for: it must print it, or must not. If not so, what it printed is shown. */
+#define fixture_assert_says(fixture, word, second, text)                                                               \
+        fixture_ctl_check(fixture, word, second, text, true, __FILE__, __LINE__)
+#define fixture_assert_silent(fixture, word, second, text)                                                             \
+        fixture_ctl_check(fixture, word, second, text, false, __FILE__, __LINE__)
+void fixture_ctl_check(struct fixture *fixture, const char *word, const char *second, const char *text, bool says,
+                       const char *file, int line);
 /* The value that it shows of a metric, whose name with all labels this is. */
 double fixture_metric(struct fixture *fixture, const char *name);
 /* Another text for the configuration file, which is read again if `reload`. */

@@ -11,3 +11,7 @@ void fixture_prepare(struct fixture *fixture, const char *config, bool managed);
 void fixture_notified(struct fixture *fixture);
 void executor_readable(struct fixture *fixture);
 void client_readable(struct client *client);
+/* Nothing that the daemon listens at comes after this. */
+bool control_listens(const struct fixture *fixture);
+/* What railmuxctl has printed last, if it has run. */
+void ctl_show_printed(void);

@@ -60,24 +60,35 @@ int plane_end(struct fixture *fixture, uint32_t gpu) {
         return WEXITSTATUS(status);
 }
 
-/* What railmuxctl prints. The loop turns meanwhile: railmuxd may wait for the service manager. */
-static void ctl_read(struct fixture *fixture, const char *word, const char *second, char *text, size_t size) {
+#define UNIX_LISTENS 0x10000u /* among the flags in /proc/net/unix */
+#define CTL_REFUSED  1        /* its exit status when railmuxd has refused what was asked */
+
+static char printed[65536]; /* by the last railmuxctl, also as an error */
+
+void ctl_show_printed(void) {
+        if (printed[0])
+                fprintf(stderr, "railmuxctl printed last:\n%s\n", printed);
+}
+
+/* Its exit status. The loop turns meanwhile: railmuxd may wait for the service manager. */
+static int ctl_run(struct fixture *fixture, const char *word, const char *second) {
         size_t length = 0;
+        int fds[2], status;
         ssize_t n;
         pid_t pid;
-        int fds[2];
 
         assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
         pid = fork();
         assert_true(pid >= 0);
         if (pid == 0) {
                 dup2(fds[1], STDOUT_FILENO);
+                dup2(fds[1], STDERR_FILENO);
                 execl(RAILMUXCTL, RAILMUXCTL, "--control", fixture->control, word, second, NULL);
                 _exit(127);
         }
         close(fds[1]);
         assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
-        while ((n = read(fds[0], text + length, size - 1 - length)) != 0) {
+        while ((n = read(fds[0], printed + length, sizeof(printed) - 1 - length)) != 0) {
                 if (n > 0)
                         length += (size_t)n;
                 else if (errno == EAGAIN)
@@ -85,27 +96,48 @@ static void ctl_read(struct fixture *fixture, const char *word, const char *seco
                 else
                         break;
         }
-        text[length] = '\0';
+        printed[length] = '\0';
         close(fds[0]);
-        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != CTL_REFUSED)) {
+                ctl_show_printed();
+                fail_msg("railmuxctl %s %s ended with status %#x", word, second ? second : "", (unsigned int)status);
+        }
+        return WEXITSTATUS(status);
+}
+
+/* ... of a command that railmuxd does not refuse. */
+static void ctl_read(struct fixture *fixture, const char *word, const char *second) {
+        if (ctl_run(fixture, word, second) == 0)
+                return;
+        ctl_show_printed();
+        fail_msg("railmuxctl %s %s was refused", word, second ? second : "");
 }
 
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text) {
-        static char printed[65536];
-
-        ctl_read(fixture, word, second, printed, sizeof(printed));
+        ctl_read(fixture, word, second);
         return strstr(printed, text) != NULL;
 }
 
+void fixture_ctl_check(struct fixture *fixture, const char *word, const char *second, const char *text, bool says,
+                       const char *file, int line) {
+        if (fixture_ctl_says(fixture, word, second, text) == says)
+                return;
+        ctl_show_printed();
+        fprintf(stderr, "%s: \"%s\"\n", says ? "and not" : "which has", text);
+        _fail(file, line);
+}
+
 double fixture_metric(struct fixture *fixture, const char *name) {
-        static char printed[65536];
-        char *line, *rest = printed;
         size_t n = strlen(name);
 
-        ctl_read(fixture, "metrics", NULL, printed, sizeof(printed));
-        while ((line = strsep(&rest, "\n")))
+        ctl_read(fixture, "metrics", NULL);
+        for (const char *line = printed; line; line = strchr(line, '\n')) {
+                line += *line == '\n';
                 if (strncmp(line, name, n) == 0 && line[n] == ' ')
                         return strtod(line + n, NULL);
+        }
+        ctl_show_printed();
         fail_msg("there is no metric %s", name);
         return 0;
 }
@@ -117,7 +149,7 @@ void fixture_configure(struct fixture *fixture, const char *config, bool reload)
         assert_true(fputs(config, file) >= 0);
         assert_int_equal(fclose(file), 0);
         if (reload)
-                assert_true(fixture_ctl_says(fixture, "reload", NULL, ""));
+                (void)ctl_run(fixture, "reload", NULL); /* it may be wrong */
 }
 
 static void ctl_drain_path(const struct fixture *fixture, char path[128]) {
@@ -163,13 +195,15 @@ int ctl_drain_end(struct fixture *fixture, pid_t pid, char *ret_text, size_t siz
 }
 
 static unsigned int executors_ready(struct fixture *fixture) {
-        static char printed[65536];
         unsigned int n = 0;
-        char *line, *save = NULL;
 
-        ctl_read(fixture, "status", NULL, printed, sizeof(printed));
-        for (line = strtok_r(printed, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-                n += strstr(line, " hip ") && strstr(line, " ready ");
+        ctl_read(fixture, "status", NULL);
+        for (const char *line = printed, *end; *line; line = *end ? end + 1 : end) {
+                const char *gpu = strstr(line, " hip "), *ready = strstr(line, " ready ");
+
+                end = strchrnul(line, '\n');
+                n += gpu && gpu < end && ready && ready < end;
+        }
         return n;
 }
 
@@ -177,20 +211,40 @@ void plane_wait_ready(struct fixture *fixture, uint32_t n) {
         fixture_wait(fixture, executors_ready(fixture) == n);
 }
 
-/* railmuxctl has ended before railmuxd closes its end, and that end must not be among the descriptors counted. */
-static bool control_is_quiet(const struct fixture *fixture) {
+/* The sockets with the name of the control socket: that of the daemon that listens, and its ends of connections. */
+static unsigned int control_sockets(const struct fixture *fixture, bool *ret_listens) {
         FILE *file = fopen("/proc/net/unix", "re");
         unsigned int n = 0;
         char line[512];
 
         assert_non_null(file);
+        *ret_listens = false;
         while (fgets(line, sizeof(line), file)) {
                 const char *path = strchr(line, '/');
+                unsigned int flags;
 
-                n += path && strncmp(path, fixture->control, strlen(fixture->control)) == 0;
+                if (!path || strncmp(path, fixture->control, strlen(fixture->control)) != 0)
+                        continue;
+                n++;
+                if (sscanf(line, "%*s %*s %*s %x", &flags) == 1 && flags & UNIX_LISTENS)
+                        *ret_listens = true;
         }
         fclose(file);
-        return n == 1; /* the listener */
+        return n;
+}
+
+bool control_listens(const struct fixture *fixture) {
+        bool listens;
+
+        control_sockets(fixture, &listens);
+        return listens;
+}
+
+/* railmuxctl has ended before railmuxd closes its end, and that end must not be among the descriptors counted. */
+static bool control_is_quiet(const struct fixture *fixture) {
+        bool listens;
+
+        return control_sockets(fixture, &listens) == 1;
 }
 
 void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed) {

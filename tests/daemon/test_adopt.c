@@ -67,12 +67,12 @@ static void test_sessions_keep_their_gpus(void **unused) {
         fixture_start(&f);
         executor_connect(&f, true);
         fixture_wait(&f, f.executor.welcome);
-        assert_true(fixture_ctl_says(&f, "status", NULL, "GPUs are emulated: there is no GPU"));
+        fixture_assert_says(&f, "status", NULL, "GPUs are emulated: there is no GPU");
         client = client_open(&f);
         write_gpus(&f, "2\n");
         succeed(&f, false);
         expect_resumed(client);
-        assert_true(fixture_ctl_says(&f, "status", NULL, "GPUs are emulated: the first start found none"));
+        fixture_assert_says(&f, "status", NULL, "GPUs are emulated: the first start found none");
         fixture_teardown(&f);
 }
 
@@ -380,7 +380,7 @@ static void test_port_is_taken(void **unused) {
         snprintf(config, sizeof(config), "peer:\n  listen: '127.0.0.1:%u'\n  cluster: test\n", port);
         fixture_setup(&f, config, true);
         client = client_open(&f);
-        assert_false(fixture_ctl_says(&f, "status", NULL, text));
+        fixture_assert_silent(&f, "status", NULL, text);
         fixture_kill(&f);
         executor_disconnect(&f);
         hold_port(port, &fd);
@@ -388,11 +388,11 @@ static void test_port_is_taken(void **unused) {
         executor_connect(&f, true);
         expect_resumed(client);
         client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
-        assert_true(fixture_ctl_says(&f, "status", NULL, text));
-        assert_true(fixture_ctl_says(&f, "peers", NULL, "Address already in use"));
+        fixture_assert_says(&f, "status", NULL, text);
+        fixture_assert_says(&f, "peers", NULL, "Address already in use");
         close(fd);
         fixture_wait(&f, !fixture_ctl_says(&f, "status", NULL, text));
-        assert_false(fixture_ctl_says(&f, "peers", NULL, "Address already in use"));
+        fixture_assert_silent(&f, "peers", NULL, "Address already in use");
         client_close(client);
         fixture_teardown(&f);
 }
@@ -462,21 +462,21 @@ static void test_rail_stays(void **unused) {
         (void)unused;
         fixture_setup(&f, config, true);
         client = client_open(&f);
-        assert_true(fixture_ctl_says(&f, "rails", NULL, "tcp0"));
-        assert_false(fixture_ctl_says(&f, "rails", NULL, "waiting"));
+        fixture_assert_says(&f, "rails", NULL, "tcp0");
+        fixture_assert_silent(&f, "rails", NULL, "waiting");
         succeed(&f, true);
         expect_resumed(client);
-        assert_false(fixture_ctl_says(&f, "rails", NULL, "waiting"));
+        fixture_assert_silent(&f, "rails", NULL, "waiting");
         write_rail_host(&f, "192.0.2.1"); /* of documentation */
         succeed(&f, true);
         expect_resumed(client);
-        assert_true(fixture_ctl_says(&f, "rails", NULL, "waiting"));
-        assert_true(fixture_ctl_says(&f, "rails", NULL, "192.0.2.1"));
+        fixture_assert_says(&f, "rails", NULL, "waiting");
+        fixture_assert_says(&f, "rails", NULL, "192.0.2.1");
         write_rail_host(&f, "127.0.0.7");
         succeed(&f, true);
         expect_resumed(client);
-        assert_false(fixture_ctl_says(&f, "rails", NULL, "waiting"));
-        assert_true(fixture_ctl_says(&f, "rails", NULL, "127.0.0.7:"));
+        fixture_assert_silent(&f, "rails", NULL, "waiting");
+        fixture_assert_says(&f, "rails", NULL, "127.0.0.7:");
         client_close(client);
         fixture_teardown(&f);
 }

@@ -77,7 +77,7 @@ static void test_removed(void **unused) {
         fixture_wait_idle(&f);
         assert_true(of(&f, "used", "alpha", "sessions") == 0);
         succeed(&f, ""); /* nobody has it any more */
-        assert_false(fixture_ctl_says(&f, "metrics", NULL, "alpha"));
+        fixture_assert_silent(&f, "metrics", NULL, "alpha");
         fixture_teardown(&f);
 }
 

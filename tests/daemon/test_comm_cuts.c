@@ -367,7 +367,7 @@ static void assert_staging(struct both *b, const struct plan_geometry *geometry)
         char text[64];
 
         snprintf(text, sizeof(text), "\"staging_bytes\": %" PRIu64 ",", plan_staging_bytes(geometry, RANKS));
-        assert_true(fixture_ctl_says(&b->f, "--json", "comms", text));
+        fixture_assert_says(&b->f, "--json", "comms", text);
 }
 
 /* It has the staging of one that lies on one node then, and says so. */

@@ -127,7 +127,7 @@ static void test_beside_a_full_service_manager(void **unused) {
         for (uint32_t i = 2; i <= 3; i++)
                 assert_int_equal(take_ack(client, send_buffer_destroy(client, i), NULL, 0), 0);
         client_drop(client, client_answer(client, send_buffer_create(client, 2, 4096)));
-        assert_true(fixture_ctl_says(&f, "status", NULL, "slow to keep descriptors"));
+        fixture_assert_says(&f, "status", NULL, "slow to keep descriptors");
         f.busy = false;
         for (uint32_t i = 1; i <= 6; i++) {
                 char name[16];

@@ -358,9 +358,9 @@ static void test_plans_go_by_rails(void **unused) {
         both_rails = "tcp0=127.0.0.1 tcp1=127.0.0.1";
         setup_first(&b);
         assert_true(split_in_two(&b, 1) == 2);
-        assert_true(fixture_ctl_says(&b.f, "drain-rail", "tcp1", ""));
+        fixture_assert_says(&b.f, "drain-rail", "tcp1", "");
         assert_true(split_in_two(&b, 2) == 3);
-        assert_true(fixture_ctl_says(&b.f, "undrain-rail", "tcp1", ""));
+        fixture_assert_says(&b.f, "undrain-rail", "tcp1", "");
         assert_true(split_in_two(&b, 3) == 3);
         finish(&b);
         both_rails = NULL;

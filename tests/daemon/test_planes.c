@@ -540,13 +540,13 @@ static void test_stall(void **state) {
                  number);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, text));
         fixture_wait(f, fixture_ctl_says(f, "comms", NULL, "all_reduce 11 for ranks 1, 2 since"));
-        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n"));
+        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n");
         for (uint32_t i = 0; i < GPUS; i++) {
                 snprintf(text, sizeof(text), "%" PRIu64 " %u 11 11 1 0\n", number, i);
                 plane_write(f, i, "reports", text);
         }
         fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited for"));
-        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n"));
+        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n");
 }
 
 /* rank 2 receives from 0, which has not sent; the executors of both tell. */
@@ -565,14 +565,14 @@ static void test_stalled_pair(void **state) {
         snprintf(text, sizeof(text), "communicator %" PRIu64 " (test): rank 2 has waited in recv 5 from rank 0 for ",
                  number);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, text));
-        assert_true(fixture_ctl_says(f, "comms", NULL, "rank 2 waits in recv 5 from rank 0 since "));
+        fixture_assert_says(f, "comms", NULL, "rank 2 waits in recv 5 from rank 0 since ");
 
         /* Others', of the other direction and earlier ones are not what it waits for. */
         snprintf(text, sizeof(text), "%" PRIu64 " 0 2 0 9 8\n%" PRIu64 " 0 3 1 9 8\n%" PRIu64 " 0 2 1 4 3\n", number,
                  number, number);
         plane_write(f, 0, "pairs", text);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 0 has waited in "));
-        assert_true(fixture_ctl_says(f, "comms", NULL, "rank 2 waits in recv 5 from rank 0 since "));
+        fixture_assert_says(f, "comms", NULL, "rank 2 waits in recv 5 from rank 0 since ");
 
         /* It is called, and not served yet. */
         snprintf(text, sizeof(text), "%" PRIu64 " 0 2 1 5 4\n", number);
@@ -584,11 +584,11 @@ static void test_stalled_pair(void **state) {
         plane_write(f, 2, "pairs", text);
         plane_write(f, 0, "pairs", NULL);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 2 has waited in recv 6 from rank 0 for "));
-        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n"));
+        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n");
         plane_write(f, 2, "pairs", NULL);
         fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited in"));
-        assert_true(fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n"));
-        assert_false(fixture_ctl_says(f, "comms", NULL, "waits in"));
+        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n");
+        fixture_assert_silent(f, "comms", NULL, "waits in");
 
         /* A collective that has waited longer is named instead. */
         snprintf(text, sizeof(text), "%" PRIu64 " 1 3 2 1 0\n", number);
@@ -598,7 +598,7 @@ static void test_stalled_pair(void **state) {
         plane_write(f, 3, "pairs", text);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 3 has waited in send 1 to rank 1 for "));
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, "all_reduce 3 has waited for ranks 0, 2, 3 for"));
-        assert_true(fixture_ctl_says(f, "comms", NULL, "all_reduce "));
+        fixture_assert_says(f, "comms", NULL, "all_reduce ");
 }
 
 static void test_gpus(void **state) {
@@ -609,14 +609,14 @@ static void test_gpus(void **state) {
 
         make_comm(clients, 2, handles);
         snprintf(text, sizeof(text), "\"staging_used_bytes\": %" PRIu64, plane_staging_bytes(2));
-        assert_true(fixture_ctl_says(f, "--json", "gpus", text));
-        assert_true(fixture_ctl_says(f, "--json", "gpus", "\"staging_bytes\": 268435456"));
-        assert_true(fixture_ctl_says(f, "--json", "gpus", "\"pci\": \"0000:13:00.0\""));
-        assert_true(fixture_ctl_says(f, "--json", "gpus", "\"policy\": \"adaptive\""));
-        assert_true(fixture_ctl_says(f, "--json", "gpus", "\"resident_blocks\": 2"));
-        assert_true(fixture_ctl_says(f, "--json", "gpus", "\"comms\": 1"));
-        assert_true(fixture_ctl_says(f, "gpus", NULL, "0000:10:00.0"));
-        assert_true(fixture_ctl_says(f, "metrics", NULL, "executor_parks_total"));
+        fixture_assert_says(f, "--json", "gpus", text);
+        fixture_assert_says(f, "--json", "gpus", "\"staging_bytes\": 268435456");
+        fixture_assert_says(f, "--json", "gpus", "\"pci\": \"0000:13:00.0\"");
+        fixture_assert_says(f, "--json", "gpus", "\"policy\": \"adaptive\"");
+        fixture_assert_says(f, "--json", "gpus", "\"resident_blocks\": 2");
+        fixture_assert_says(f, "--json", "gpus", "\"comms\": 1");
+        fixture_assert_says(f, "gpus", NULL, "0000:10:00.0");
+        fixture_assert_says(f, "metrics", NULL, "executor_parks_total");
 }
 
 int main(void) {

@@ -83,7 +83,7 @@ static void test_sent(void **unused) {
         /* Two of the session are closed, those that it sent are not, but for those that threads hang with. */
         fixture_wait(&f, fixture_metric(&f, "railmux_closes_waiting") >= MANY);
         fixture_wait(&f, fixture_daemon_fds(&f) >= fds + MANY - 10);
-        assert_true(fixture_ctl_says(&f, "status", NULL, "take long to close"));
+        fixture_assert_says(&f, "status", NULL, "take long to close");
         /* Others' sockets do not wait behind them, ... */
         fds = fixture_daemon_fds(&f);
         client_close(other);
@@ -92,7 +92,7 @@ static void test_sent(void **unused) {
         client = client_connect(&f);
         client_wait_eof(client);
         client_close(client);
-        assert_true(fixture_ctl_says(&f, "status", NULL, "was refused fds"));
+        fixture_assert_says(&f, "status", NULL, "was refused fds");
         let_go(MANY);
         client_close(client_open(&f));
         fixture_wait_idle(&f);

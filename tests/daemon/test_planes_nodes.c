@@ -134,9 +134,9 @@ static void made(bool first) {
         assert_false(staging_used(&b, 2 * share));
         snprintf(text, sizeof(text), "\"used\": %" PRIu64 ",",
                  GPUS * share + marks_bytes(RANKS) + plane_wire_bytes(GPUS, RANKS - GPUS));
-        assert_true(fixture_ctl_says(&b.f, "--json", "tenants", text));
+        fixture_assert_says(&b.f, "--json", "tenants", text);
         snprintf(text, sizeof(text), "\"staging_bytes\": %" PRIu64 ",", GPUS * share);
-        assert_true(fixture_ctl_says(&b.f, "--json", "comms", text));
+        fixture_assert_says(&b.f, "--json", "comms", text);
         for (uint32_t i = 0; i < GPUS; i++)
                 leave(&b, i);
         (void)take(&b, SAYS(ENDED));
@@ -514,7 +514,7 @@ static void test_replacement_waits(void **state) {
         assert_int_equal(kill(b.f.planes[1], SIGTERM), 0);
         both_wait(&b, count(&b, 0, "comm_abort", number, "") == 1 && count(&b, 1, "comm_hold", alone.comm, " ") > 0);
         for (unsigned int i = 0; i < 3; i++) /* railmuxd has heard how far it is */
-                assert_true(fixture_ctl_says(&b.f, "status", NULL, " hip "));
+                fixture_assert_says(&b.f, "status", NULL, " hip ");
         assert_int_equal(plane_count(&b.f, 1, "drain"), 0);
         plane_write(&b.f, 0, "hang", NULL);
         assert_int_equal(plane_end(&b.f, 1), 0);
@@ -562,7 +562,7 @@ static void test_railmuxd_is_restarted(void **state) {
                 if (restart == 0)
                         fixture_kill(&b.f);
         }
-        assert_true(fixture_ctl_says(&b.f, "--json", "comms", "another node"));
+        fixture_assert_says(&b.f, "--json", "comms", "another node");
         plane_write(&b.f, 1, "slow_detach", NULL);
         for (uint32_t i = 0; i < GPUS; i++) {
                 assert_failed(&b, i, RMX_E_LOST, -1, "restarted");

@@ -198,7 +198,7 @@ static void test_moments(void **state) {
         die(set);
         go_on(set);
         assert_int_equal(set->deaths, 7);
-        assert_true(fixture_ctl_says(f, "metrics", NULL, "railmux_executor_losses_total 0\n"));
+        fixture_assert_says(f, "metrics", NULL, "railmux_executor_losses_total 0\n");
 }
 
 /* An orderly end of railmuxd is no other. */
