@@ -540,13 +540,13 @@ static void test_stall(void **state) {
                  number);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, text));
         fixture_wait(f, fixture_ctl_says(f, "comms", NULL, "all_reduce 11 for ranks 1, 2 since"));
-        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n");
+        fixture_wait(f, fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n"));
         for (uint32_t i = 0; i < GPUS; i++) {
                 snprintf(text, sizeof(text), "%" PRIu64 " %u 11 11 1 0\n", number, i);
                 plane_write(f, i, "reports", text);
         }
         fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited for"));
-        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n");
+        fixture_wait(f, fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n"));
 }
 
 /* rank 2 receives from 0, which has not sent; the executors of both tell. */
@@ -584,11 +584,11 @@ static void test_stalled_pair(void **state) {
         plane_write(f, 2, "pairs", text);
         plane_write(f, 0, "pairs", NULL);
         fixture_wait(f, fixture_ctl_says(f, "status", NULL, "rank 2 has waited in recv 6 from rank 0 for "));
-        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n");
+        fixture_wait(f, fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 1\n"));
         plane_write(f, 2, "pairs", NULL);
         fixture_wait(f, !fixture_ctl_says(f, "status", NULL, "has waited in"));
-        fixture_assert_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n");
-        fixture_assert_silent(f, "comms", NULL, "waits in");
+        fixture_wait(f, fixture_ctl_says(f, "metrics", NULL, "\nrailmux_comms_stalled 0\n"));
+        fixture_wait(f, !fixture_ctl_says(f, "comms", NULL, "waits in"));
 
         /* A collective that has waited longer is named instead. */
         snprintf(text, sizeof(text), "%" PRIu64 " 1 3 2 1 0\n", number);
@@ -612,8 +612,8 @@ static void test_gpus(void **state) {
         fixture_assert_says(f, "--json", "gpus", text);
         fixture_assert_says(f, "--json", "gpus", "\"staging_bytes\": 268435456");
         fixture_assert_says(f, "--json", "gpus", "\"pci\": \"0000:13:00.0\"");
-        fixture_assert_says(f, "--json", "gpus", "\"policy\": \"adaptive\"");
-        fixture_assert_says(f, "--json", "gpus", "\"resident_blocks\": 2");
+        fixture_wait(f, fixture_ctl_says(f, "--json", "gpus", "\"policy\": \"adaptive\""));
+        fixture_wait(f, fixture_ctl_says(f, "--json", "gpus", "\"resident_blocks\": 2"));
         fixture_assert_says(f, "--json", "gpus", "\"comms\": 1");
         fixture_assert_says(f, "gpus", NULL, "0000:10:00.0");
         fixture_assert_says(f, "metrics", NULL, "executor_parks_total");
