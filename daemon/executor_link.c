@@ -41,6 +41,7 @@
 #include <utlist.h>
 
 #define EXECUTOR_MESSAGES_PER_TURN 64u
+#define QUERY_QUEUED               UINT64_MAX
 
 static const struct timeval executor_hello_time = {.tv_sec = 5};
 static const struct timeval executor_retry_time = {.tv_usec = 20000};
@@ -207,7 +208,7 @@ void executor_link_disconnect(struct executor_link *link, const char *reason) {
         link->state = EXECUTOR_GONE;
         link->gone_ns = link->progress_ns = clock_now_ns();
         executor_sync_forget(link);
-        manager_refresh_check(link->manager);
+        manager_refresh_dropped(link);
 }
 
 static void executor_link_done(struct executor_link *link, uint64_t id, const Railmux__Executor__Done *done) {
@@ -254,7 +255,7 @@ static void executor_link_statistics(struct executor_link *link, uint64_t id,
                 link->n_pending--;
                 free(op);
         }
-        manager_refresh_check(link->manager);
+        manager_refresh_answered(link);
         executor_link_flush(link);
 }
 
@@ -375,9 +376,13 @@ static void executor_link_dispatch(evutil_socket_t socket_fd, short what, void *
         }
 }
 
+bool executor_link_queried(const struct executor_link *link) {
+        return link->query_id != 0 && link->query_id != QUERY_QUEUED;
+}
+
 void executor_link_query(struct executor_link *link) {
         if (executor_link_connected(link) && link->query_id == 0) {
-                link->query_id = UINT64_MAX; /* asked for; the number comes when it is sent */
+                link->query_id = QUERY_QUEUED; /* the number comes when it is sent */
                 executor_op_push(link, EXECUTOR_OP_QUERY, 0, 0);
         }
 }

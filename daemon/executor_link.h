@@ -126,6 +126,8 @@ void executor_links_known(const struct manager *manager, struct plan_known *ret_
 const char *executor_link_state_name(const struct executor_link *link); /* "ready", "attaching", "draining", "gone" */
 /* Closes the connection, forgets what was acknowledged; the executor may come back. */
 void executor_link_disconnect(struct executor_link *link, const char *reason);
+/* Has it been sent a query that it has not answered? */
+bool executor_link_queried(const struct executor_link *link);
 /* Asks for statistics unless a query is outstanding. */
 void executor_link_query(struct executor_link *link);
 /* Sends what the window and the socket allow. */

@@ -49,13 +49,6 @@
 
 static const struct timeval manager_launch_time = {.tv_sec = 2};
 static const struct timeval manager_life_time = {.tv_sec = 1};
-static const struct timeval manager_refresh_time = {.tv_usec = 250000};
-
-struct manager_refresh {
-        struct manager_refresh *next, *prev;
-        void (*done)(void *data);
-        void *data;
-};
 
 /* ---- lookups ---- */
 
@@ -111,68 +104,6 @@ const char *manager_state_name(const struct manager *manager) {
                         return "degraded";
         }
         return "running";
-}
-
-/* ---- statistics for operators ---- */
-
-static void manager_refresh_finish(struct manager *manager) {
-        evtimer_del(manager->refresh_event);
-        while (manager->refreshes) {
-                struct manager_refresh *refresh = manager->refreshes;
-                void (*done)(void *data) = refresh->done;
-                void *data = refresh->data;
-
-                DL_DELETE(manager->refreshes, refresh);
-                free(refresh);
-                done(data);
-        }
-}
-
-static void manager_refresh_time_over(evutil_socket_t fd, short what, void *data) {
-        (void)fd;
-        (void)what;
-        manager_refresh_finish(data);
-}
-
-void manager_refresh_check(struct manager *manager) {
-        const struct executor_link *link;
-
-        if (!manager->refreshes)
-                return;
-        DL_FOREACH(manager->links, link) {
-                if (link->query_id != 0)
-                        return;
-        }
-        event_active(manager->refresh_event, EV_TIMEOUT, 0); /* from the loop, never from below a caller */
-}
-
-int manager_refresh(struct manager *manager, void (*done)(void *data), void *data) {
-        struct manager_refresh *refresh = calloc(1, sizeof(*refresh));
-        struct executor_link *link;
-
-        if (!refresh || (!evtimer_pending(manager->refresh_event, NULL) &&
-                         evtimer_add(manager->refresh_event, &manager_refresh_time) < 0)) {
-                free(refresh);
-                return -ENOMEM;
-        }
-        refresh->done = done;
-        refresh->data = data;
-        DL_APPEND(manager->refreshes, refresh);
-        DL_FOREACH(manager->links, link)
-        executor_link_query(link);
-        manager_refresh_check(manager);
-        return 0;
-}
-
-void manager_refresh_cancel(struct manager *manager, void *data) {
-        struct manager_refresh *refresh, *tmp;
-
-        DL_FOREACH_SAFE(manager->refreshes, refresh, tmp) {
-                if (refresh->data != data)
-                        continue;
-                DL_DELETE(manager->refreshes, refresh);
-                free(refresh);
-        }
 }
 
 /* ---- connections ---- */
@@ -374,7 +305,7 @@ static int manager_new_timers(struct manager *manager) {
         uint64_t watchdog_us = 0;
 
         manager->place_event = evtimer_new(manager->base, manager_place, manager);
-        manager->refresh_event = evtimer_new(manager->base, manager_refresh_time_over, manager);
+        manager->refresh_event = evtimer_new(manager->base, manager_refresh_turn, manager);
         manager->launch_event = event_new(manager->base, -1, EV_PERSIST, manager_launch, manager);
         manager->watchdog_event = event_new(manager->base, -1, EV_PERSIST, manager_watchdog, manager);
         manager->life_event = event_new(manager->base, -1, EV_PERSIST, manager_look, manager);
@@ -530,8 +461,7 @@ struct manager *manager_free(struct manager *manager) {
                 session_free(manager->greetings);
         manager->client_listener = listener_free(manager->client_listener);
         manager->executor_listener = listener_free(manager->executor_listener);
-        while (manager->refreshes)
-                manager_refresh_cancel(manager, manager->refreshes->data);
+        manager_refresh_free(manager);
         manager->launcher = launcher_free(manager->launcher);
         while (manager->strangers)
                 executor_link_free(manager->strangers);

@@ -115,13 +115,16 @@ void manager_stop(struct manager *manager);
  * certificates for other nodes. 0, or -errno with a text and nothing changed. */
 int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]);
 
-/* Asks every connected executor for statistics; done() is called from the loop when all have answered (the values then
- * lie in comm->statistics and link->counters) or after 250 ms, whichever comes first; at once if no executor is ready.
- * Cancel with manager_refresh_cancel before data dies. */
+/* Asks every connected executor for statistics; done() is called from the loop when all have said what they counted
+ * after this (the values then lie in comm->statistics and link->counters) or after 250 ms, whichever comes first; at
+ * once if no executor is ready. Cancel with manager_refresh_cancel before data dies. See manager_refresh.c. */
 int manager_refresh(struct manager *manager, void (*done)(void *data), void *data);
 void manager_refresh_cancel(struct manager *manager, void *data);
-/* An executor has answered, or will not. */
-void manager_refresh_check(struct manager *manager);
+void manager_refresh_free(struct manager *manager); /* all that are left */
+/* An executor has answered its query, or will not. */
+void manager_refresh_answered(struct executor_link *link);
+void manager_refresh_dropped(struct executor_link *link);
+void manager_refresh_turn(evutil_socket_t fd, short what, void *data); /* of refresh_event */
 
 /* Worker threads of the host executor, for the cost model. */
 uint32_t manager_workers(const struct manager *manager);

@@ -63,9 +63,12 @@ struct fake_executor {
         bool hold; /* DONE waits until this is false */
         bool deaf; /* it does not read */
         bool welcome;
-        bool in_use;            /* buffers that are retired are still used: they go to `retired`, and DONE says so */
-        uint32_t refuse;        /* body case that is answered with RMX_E_UNSUPPORTED */
-        bool announce_failures; /* COMM_FAILED after a session was detached */
+        bool in_use;         /* buffers that are retired are still used: they go to `retired`, and DONE says so */
+        uint64_t operations; /* that it counts */
+        bool slow_query;     /* it notes what it counted when it was asked, and says it in executor_answer_query() */
+        uint64_t query, query_operations; /* that it has noted; 0: none */
+        uint32_t refuse;                  /* body case that is answered with RMX_E_UNSUPPORTED */
+        bool announce_failures;           /* COMM_FAILED after a session was detached */
         uint64_t held[256];
         uint32_t held_code[256];
         bool held_in_use[256];
@@ -182,7 +185,8 @@ void fixture_turn_until(struct fixture *fixture, uint64_t end_ns, const char *wh
 /* fresh: a new process that holds nothing; else the same one comes back with its inventory. */
 void executor_connect(struct fixture *fixture, bool fresh);
 void executor_disconnect(struct fixture *fixture);
-void executor_release(struct fixture *fixture); /* says what it held back */
+void executor_release(struct fixture *fixture);      /* says what it held back */
+void executor_answer_query(struct fixture *fixture); /* says what it noted; is not slow from then on */
 struct fake_comm *executor_comm(struct fixture *fixture, uint64_t number);
 void executor_send_comm_failed(struct fixture *fixture, uint64_t comm, uint32_t code, int32_t rank);
 void executor_send(struct fixture *fixture, Railmux__Executor__Message *message);

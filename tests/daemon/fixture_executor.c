@@ -140,6 +140,7 @@ void executor_connect(struct fixture *fixture, bool fresh) {
         fixture_wait(fixture, (executor->fd = frame_connect(fixture->exec)) >= 0);
         executor->welcome = false;
         executor->n_held = 0;
+        executor->query = 0;
         executor_hello(fixture);
         executor_inventory(fixture);
 }
@@ -277,14 +278,37 @@ static void executor_comm_attach(struct fixture *fixture, const Railmux__Executo
         }
 }
 
-static void executor_statistics(struct fixture *fixture, uint64_t id) {
+static void executor_send_statistics(struct fixture *fixture, uint64_t id, uint64_t operations) {
         Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
         Railmux__Executor__Statistics statistics = RAILMUX__EXECUTOR__STATISTICS__INIT;
+        Railmux__Executor__Counters counters = RAILMUX__EXECUTOR__COUNTERS__INIT;
 
+        counters.operations = operations;
+        statistics.counters = &counters;
         message.id = id;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STATISTICS;
         message.statistics = &statistics;
         executor_send(fixture, &message);
+}
+
+static void executor_statistics(struct fixture *fixture, uint64_t id) {
+        struct fake_executor *executor = &fixture->executor;
+
+        if (!executor->slow_query) {
+                executor_send_statistics(fixture, id, executor->operations);
+                return;
+        }
+        assert_int_equal(executor->query, 0);
+        executor->query = id;
+        executor->query_operations = executor->operations;
+}
+
+void executor_answer_query(struct fixture *fixture) {
+        const uint64_t id = fixture->executor.query;
+
+        fixture->executor.slow_query = false;
+        fixture->executor.query = 0;
+        executor_send_statistics(fixture, id, fixture->executor.query_operations);
 }
 
 static void executor_message(struct fixture *fixture, const Railmux__Executor__Message *m, const int *fds,
