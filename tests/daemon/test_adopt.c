@@ -8,6 +8,7 @@
 #include "daemon/state.h"
 #include "railmux/railmux.h"
 #include "util/clock.h"
+#include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stddef.h>
@@ -348,20 +349,32 @@ static void test_sticky_error_survives(void **unused) {
         fixture_teardown(&f);
 }
 
-/* At a port of 127.0.0.1; 0: any. Returns which one. */
-static uint16_t hold_port(uint16_t port, int *ret_fd) {
-        struct sockaddr_in address = {
+/* Listens at a port of 127.0.0.1; -1: somebody else does. */
+static int take_port(uint16_t port) {
+        const struct sockaddr_in address = {
                 .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
-        socklen_t size = sizeof(address);
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
         assert_true(fd >= 0);
         assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)), 0);
-        assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-        assert_int_equal(listen(fd, 1), 0);
-        assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-        *ret_fd = fd;
-        return ntohs(address.sin_port);
+        if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 && listen(fd, 1) == 0)
+                return fd;
+        assert_int_equal(errno, EADDRINUSE);
+        close(fd);
+        return -1;
+}
+
+/* Where railmuxd listens for other nodes: what it makes up says so. */
+static uint16_t port_of(struct client *client) {
+        char address[COMM_ID_ADDRESS_BYTES];
+        uint8_t id[COMM_ID_BYTES];
+        const char *colon;
+
+        call_id_create(client, id);
+        assert_int_equal(comm_id_address(id, address), 0);
+        colon = strrchr(address, ':');
+        assert_non_null(colon);
+        return (uint16_t)strtoul(colon + 1, NULL, 10);
 }
 
 /* The port for other nodes is somebody else's by now. Sessions here do not end of it, and it is taken when it is free.
@@ -375,15 +388,15 @@ static void test_port_is_taken(void **unused) {
         int fd;
 
         (void)unused;
-        port = hold_port(0, &fd);
-        close(fd);
-        snprintf(config, sizeof(config), "peer:\n  listen: '127.0.0.1:%u'\n  cluster: test\n", port);
-        fixture_setup(&f, config, true);
+        fixture_setup(&f, "peer:\n  listen: '127.0.0.1:0'\n  cluster: test\n", true);
         client = client_open(&f);
+        port = port_of(client);
         fixture_assert_silent(&f, "status", NULL, text);
         fixture_kill(&f);
         executor_disconnect(&f);
-        hold_port(port, &fd);
+        fixture_wait(&f, (fd = take_port(port)) >= 0); /* a child of railmuxd may have had it still */
+        snprintf(config, sizeof(config), "peer:\n  listen: '127.0.0.1:%u'\n  cluster: test\n", port);
+        fixture_configure(&f, config, false);
         fixture_start(&f);
         executor_connect(&f, true);
         expect_resumed(client);
