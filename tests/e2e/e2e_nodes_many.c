@@ -28,6 +28,7 @@
 #define COUNT      100000u /* of each call: goes over both rails, striped and not */
 #define MAKE_MS    20.0
 #define STEP_MS    20000u
+#define TRIES      3u
 
 /* Of rank r: when it began to make communicator i, and when it had it. */
 struct times {
@@ -149,24 +150,24 @@ static double round_trip_ms(const struct world *world) {
         return most;
 }
 
-static void show_times(const struct world *world) {
-        double all[COMMS - 1], first = made_ms(0), trip = round_trip_ms(world);
+/* Was it quick? */
+static bool show_times(const struct world *world) {
+        double all[COMMS - 1], first = made_ms(0), trip = round_trip_ms(world), median;
 
         for (uint32_t i = 1; i < COMMS; i++)
                 all[i - 1] = made_ms(i);
         qsort(all, COMMS - 1, sizeof(all[0]), by_size);
-        print_message("made in ms: first %.2f, others median %.2f, worst %.2f; round trip %.2f\n", first,
-                      all[(COMMS - 1) / 2], all[COMMS - 2], trip);
-        if (proc_time_scale() <= 1 && all[(COMMS - 1) / 2] > MAKE_MS + 2 * trip)
-                fail_msg("making a communicator takes %.2f ms; at most %.0f and two round trips would be right",
-                         all[(COMMS - 1) / 2], MAKE_MS);
+        median = all[(COMMS - 1) / 2];
+        print_message("made in ms: first %.2f, others median %.2f, worst %.2f; round trip %.2f; %.0f and two round "
+                      "trips would be right\n",
+                      first, median, all[COMMS - 2], trip, MAKE_MS);
+        return proc_time_scale() > 1 || median <= MAKE_MS + 2 * trip;
 }
 
-static void many(void **state) {
-        struct world *world = *state;
+static bool make_series(struct world *world) {
         struct routes before[NODES];
+        bool quick;
 
-        team_init(&world->team, world->node, NODES, RANKS);
         team_start(&world->team, make_many);
         atomic_store(&world->team.shared->go, 1); /* partner: team_await_go */
         team_await_step(&world->team, 1, TEAM_ALL, STEP_MS);
@@ -175,9 +176,19 @@ static void many(void **state) {
         atomic_store(&world->team.shared->go, 2); /* partner: team_await_go */
         team_await_step(&world->team, COMMS, TEAM_ALL, STEP_MS);
         compare(before, world);
-        show_times(world);
+        quick = show_times(world);
         atomic_store(&world->team.shared->go, 3); /* partner: team_await_go */
         team_end(&world->team, "many communicators");
+        return quick;
+}
+
+static void many(void **state) {
+        struct world *world = *state;
+        uint32_t n = 1;
+
+        team_init(&world->team, world->node, NODES, RANKS);
+        while (!make_series(world)) /* sixteen processes share what processors there are with other programs */
+                assert_true(n++ < TRIES);
         nodes_stop(world->node, NODES);
 }
 
