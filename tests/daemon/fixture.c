@@ -3,6 +3,7 @@
 #include "tests/cmocka_all.h"
 
 #include "tests/daemon/fixture_parts.h"
+#include "tests/time_scale.h"
 #include "util/clock.h"
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,7 @@ unsigned int fixture_max_fds;
 const char *fixture_preload;
 
 uint64_t fixture_deadline(void) {
-        return clock_now_ns() + UINT64_C(10000000000);
+        return clock_now_ns() + UINT64_C(10000000000) * time_scale();
 }
 
 void fixture_turn_until(struct fixture *fixture, uint64_t end_ns, const char *what, const char *file, int line) {

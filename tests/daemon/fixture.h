@@ -3,8 +3,8 @@
 /*
  * A real railmuxd in a directory of its own, with everything around it played by the test in one thread: the executor,
  * the clients and, if wanted, the service manager with its fd store. Whoever waits for something turns one poll loop
- * (fixture_turn), which lets the played parts answer. Nothing sleeps; a wait that lasts longer than ten seconds fails
- * the test.
+ * (fixture_turn), which lets the played parts answer. Nothing sleeps; a wait that lasts longer than ten seconds (in
+ * builds with a sanitizer more, time_scale.h) fails the test.
  */
 #include "daemon/comm_id.h"
 #include "plan/cost.h"

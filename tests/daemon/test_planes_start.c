@@ -2,6 +2,7 @@
 /* How railmuxd finds GPUs, and what it starts for them. */
 #include "tests/cmocka_all.h"
 #include "tests/output.h"
+#include "tests/time_scale.h"
 
 #include "util/clock.h"
 #include <dirent.h>
@@ -123,7 +124,7 @@ static void read_more(struct start *s, uint64_t end_ns, const char *what) {
 
 /* Counts a text in what it says until it has come so often. */
 static void wait_for(struct start *s, const char *text, unsigned int times) {
-        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000) * time_scale();
 
         for (;;) {
                 unsigned int n = 0;
@@ -138,7 +139,7 @@ static void wait_for(struct start *s, const char *text, unsigned int times) {
 
 /* The same of lines in a file. */
 static void wait_logged(struct start *s, const char *name, const char *text, unsigned int times) {
-        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000) * time_scale();
         unsigned int n = 0;
         char path[128];
 
@@ -156,7 +157,7 @@ static void wait_logged(struct start *s, const char *name, const char *text, uns
 }
 
 static int wait_end(struct start *s) {
-        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000) * time_scale();
         int status = 0;
 
         while (waitpid(s->pid, &status, WNOHANG) == 0)

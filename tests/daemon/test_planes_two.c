@@ -6,6 +6,7 @@
  */
 #include "tests/cmocka_all.h"
 #include "tests/daemon/fixture.h"
+#include "tests/time_scale.h"
 
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
@@ -34,12 +35,6 @@ struct two {
 
 static struct fixture *node_of(struct two *t, uint32_t rank) {
         return &t->f[rank / GPUS];
-}
-
-static uint64_t slowdown(void) {
-        const char *scale = getenv("RAILMUX_TIME_SCALE");
-
-        return scale ? strtoull(scale, NULL, 10) : 1;
 }
 
 /* ---- the nodes --------------------------------------------------------------------------------------------------- */
@@ -233,7 +228,7 @@ static void test_railmuxd_dies(void **state) {
         fixture_kill(&t->f[1]);
         for (uint32_t r = 0; r < GPUS; r++)
                 assert_failed(t, r, RMX_E_PEER_LOST, (int32_t)GPUS);
-        assert_true(clock_now_ns() - start_ns < UINT64_C(1000000000) * slowdown());
+        assert_true(clock_now_ns() - start_ns < UINT64_C(1000000000) * time_scale());
         for (uint32_t gpu = 0; gpu < GPUS; gpu++)
                 assert_int_equal(count(t, 0, gpu, "comm_abort", ""), 1);
         fixture_start(&t->f[1]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A planned end of an executor whose comms need railmuxd's leave, with and without a railmuxd; and what is not read. */
 #include "tests/cmocka_all.h"
+#include "tests/time_scale.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -267,7 +268,7 @@ static void test_away(void **state) {
 }
 
 static void turn_until(struct rig *rig, const unsigned int *n, unsigned int expected) {
-        const uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000) * time_scale();
 
         while (*n < expected) {
                 assert_true(clock_now_ns() < end_ns);

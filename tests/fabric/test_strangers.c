@@ -8,6 +8,7 @@
 
 #include "fabric/frame.h"
 #include "tests/fabric/stranger.h"
+#include "tests/time_scale.h"
 #include "util/clock.h"
 
 static const struct rig_options usual = {.n_nodes = 2,
@@ -120,7 +121,7 @@ static void test_liar(void **state) {
         uint8_t *before;
         struct hello hello;
         uint64_t sequence = 0, offset, end;
-        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(10000000000) * time_scale();
         int fd;
 
         (void)state;
@@ -269,7 +270,7 @@ static void test_own_executor(void **state) {
         static struct rig rig;
         struct fabric_counters counters = {0};
         struct net_descriptor d = {.kind = NET_CREDIT, .source = 0, .destination = 1, .value = 1};
-        uint64_t offset, end_ns = clock_now_ns() + UINT64_C(10000000000);
+        uint64_t offset, end_ns = clock_now_ns() + UINT64_C(10000000000) * time_scale();
         const uint64_t one = 1;
 
         (void)state;
