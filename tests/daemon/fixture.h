@@ -107,11 +107,15 @@ struct fixture {
         char directory[64];
         char socket[96], exec[108], control[96], config[96], notify[96], idler[96];
         pid_t daemon;
-        unsigned int idle_fds; /* of the daemon, when it was ready and alone */
-        uint32_t gpus;         /* that clients are told of */
-        const char *tenant;    /* the same; NULL: the default one */
+        int told; /* SIGTERM or SIGHUP that the daemon has been sent, until it is seen to have heard; 0: none */
+        uint64_t told_again_ns;
+        unsigned int told_heard; /* n_stopping or n_reloading when it was sent */
+        unsigned int idle_fds;   /* of the daemon, when it was ready and alone */
+        uint32_t gpus;           /* that clients are told of */
+        const char *tenant;      /* the same; NULL: the default one */
         const char *gpu_option;
-        pid_t planes[FIXTURE_PLANES]; /* executors of GPUs, by number (fixture_plane.c); 0: does not run */
+        pid_t planes[FIXTURE_PLANES];             /* executors of GPUs, by number (fixture_plane.c); 0: does not run */
+        uint64_t planes_again_ns[FIXTURE_PLANES]; /* of those that have been sent SIGTERM; 0: not so */
         struct fake_executor executor;
         struct client clients[FIXTURE_CLIENTS];
         bool managed;
@@ -136,7 +140,8 @@ void fixture_setup(struct fixture *fixture, const char *config, bool managed);
 void fixture_setup_planes(struct fixture *fixture, uint32_t n, bool managed);
 void plane_start(struct fixture *fixture, uint32_t gpu);
 void plane_kill(struct fixture *fixture, uint32_t gpu); /* SIGKILL, and wait */
-int plane_stop(struct fixture *fixture, uint32_t gpu);  /* SIGTERM; its exit status */
+void plane_term(struct fixture *fixture, uint32_t gpu); /* SIGTERM */
+int plane_stop(struct fixture *fixture, uint32_t gpu);  /* the same; its exit status */
 int plane_end(struct fixture *fixture, uint32_t gpu);   /* it ends by itself; its exit status */
 /* Does railmuxctl, with up to two words, print the text? It must succeed, whatever it prints. */
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text);

@@ -2,6 +2,8 @@
 #pragma once
 /* What the fixture's loop calls in its parts. */
 #include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 struct client;
 struct fixture;
@@ -15,3 +17,8 @@ void client_readable(struct client *client);
 bool control_listens(const struct fixture *fixture);
 /* What railmuxctl has printed last, if it has run. */
 void ctl_show_printed(void);
+/* Has it been that long without a sign that a process has heard the signal, and would it hear it now? For
+ * ThreadSanitizer, see there. */
+bool signal_is_lost(pid_t pid, int number, uint64_t *again_ns);
+uint64_t signal_again_ns(void);
+void plane_repeat_signals(struct fixture *fixture);

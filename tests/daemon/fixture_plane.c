@@ -23,6 +23,7 @@ void plane_start(struct fixture *fixture, uint32_t gpu) {
         snprintf(number, sizeof(number), "%u", gpu);
         plane_write(fixture, gpu, "reaches", fixture_reaches >> gpu & 1 ? "" : NULL);
         plane_write(fixture, gpu, "bursts", fixture_bursts >> gpu & 1 ? "" : NULL);
+        fixture->planes_again_ns[gpu] = 0;
         fixture->planes[gpu] = fork();
         assert_true(fixture->planes[gpu] >= 0);
         if (fixture->planes[gpu] == 0) {
@@ -43,9 +44,22 @@ void plane_kill(struct fixture *fixture, uint32_t gpu) {
         fixture->planes[gpu] = 0;
 }
 
-int plane_stop(struct fixture *fixture, uint32_t gpu) {
+void plane_term(struct fixture *fixture, uint32_t gpu) {
         assert_true(fixture->planes[gpu] > 0);
         kill(fixture->planes[gpu], SIGTERM); /* it may have ended by itself */
+        fixture->planes_again_ns[gpu] = signal_again_ns();
+}
+
+/* One that ends hears a second one, and does what it is doing. */
+void plane_repeat_signals(struct fixture *fixture) {
+        for (uint32_t i = 0; i < FIXTURE_PLANES; i++)
+                if (fixture->planes[i] && fixture->planes_again_ns[i] &&
+                    signal_is_lost(fixture->planes[i], SIGTERM, &fixture->planes_again_ns[i]))
+                        kill(fixture->planes[i], SIGTERM);
+}
+
+int plane_stop(struct fixture *fixture, uint32_t gpu) {
+        plane_term(fixture, gpu);
         return plane_end(fixture, gpu);
 }
 

@@ -137,7 +137,7 @@ static void test_all_replaced(void **state) {
         for (uint32_t i = 0; i < GPUS; i++)
                 plane_write(f, i, "taken", "7");
         for (uint32_t i = 0; i < GPUS; i++)
-                kill(f->planes[i], SIGTERM);
+                plane_term(f, i);
         for (uint32_t i = 0; i < GPUS; i++) {
                 fixture_wait(f, (pid = waitpid(f->planes[i], NULL, WNOHANG)) != 0);
                 f->planes[i] = 0;

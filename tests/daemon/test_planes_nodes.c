@@ -511,7 +511,7 @@ static void test_replacement_waits(void **state) {
         alone = take_comm(b.clients[1], send_comm_create_on(b.clients[1], id, 1, 0, 1));
         assert_int_equal(alone.code, 0);
         plane_write(&b.f, 0, "hang", "");
-        assert_int_equal(kill(b.f.planes[1], SIGTERM), 0);
+        plane_term(&b.f, 1);
         both_wait(&b, count(&b, 0, "comm_abort", number, "") == 1 && count(&b, 1, "comm_hold", alone.comm, " ") > 0);
         for (unsigned int i = 0; i < 3; i++) /* railmuxd has heard how far it is */
                 fixture_assert_says(&b.f, "status", NULL, " hip ");

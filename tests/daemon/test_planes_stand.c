@@ -101,7 +101,7 @@ static void begin(struct set *set) {
         snprintf(taken, sizeof(taken), "%u", set->taken);
         for (uint32_t i = 0; i < GPUS; i++)
                 plane_write(&set->fixture, i, "taken", taken);
-        kill(set->fixture.planes[GOES], SIGTERM);
+        plane_term(&set->fixture, GOES);
 }
 
 static bool ended(struct set *set) {
