@@ -159,7 +159,7 @@ static void test_ids_are_bounded(void **unused) {
         Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
         Railmux__Peer__IdAsk ask = RAILMUX__PEER__ID_ASK__INIT;
         unsigned int n_made = 0, n_refused = 0;
-        uint64_t call, end_ns;
+        uint64_t call, end_ns, begin_ns, allowed;
         struct both b;
 
         (void)unused;
@@ -174,6 +174,7 @@ static void test_ids_are_bounded(void **unused) {
                 end_ns = clock_now_ns() + UINT64_C(5000000);
                 both_wait(&b, clock_now_ns() > end_ns);
         }
+        begin_ns = clock_now_ns();
         for (ask.number = 1; ask.number <= ASKS; ask.number++)
                 say(&b, &message);
         for (unsigned int i = 0; i < ASKS; i++) {
@@ -185,7 +186,9 @@ static void test_ids_are_bounded(void **unused) {
                 n_made += !told->code;
                 n_refused += told->code != 0;
         }
-        assert_in_range(n_made, 1000, ASKS - 1);
+        allowed = (uint64_t)CLUSTER_ASKS *
+                  (1 + (clock_now_ns() - begin_ns) / 1000000000 + 1); /* more on a slow machine */
+        assert_in_range(n_made, 1000, allowed < ASKS ? allowed : ASKS);
         assert_int_equal(n_made + n_refused, ASKS);
         /* It may ask again after a while. */
         do
