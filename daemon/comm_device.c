@@ -19,7 +19,8 @@
  * The other executors still map the dead pool. When a new process comes with a new one, they have to let go of the old
  * one first; comms with a rank on that GPU are therefore detached and attached again with their error, which their
  * ranks go on to be answered with. Where ranks reach each other's memory this waits until all executors have ended the
- * comm (again, comm_device_ended), since to detach is to answer.
+ * comm (again, comm_device_ended), since to detach is to answer; and until then they hear of no new pool
+ * (comm_device_keeps).
  */
 #include "daemon/comm_device.h"
 
@@ -161,8 +162,36 @@ void comm_device_busy(struct comm *comm, uint64_t mask) {
                 log_warning("no memory for a timer: a communicator waits longer than it has to");
 }
 
+/* Does an executor still have a comm in which it may be using the pool that `other` had before? */
+static bool comm_device_keeps(const struct executor_link *link, const struct executor_link *other) {
+        const uint64_t mask = executor_link_mask(link);
+        const struct comm *comm;
+
+        for (comm = link->manager->comms; comm; comm = comm->hh.next)
+                if (comm->again & mask && comm->attachment.sent & mask && comm_needed(comm) & executor_link_mask(other))
+                        return true;
+        return false;
+}
+
+/* Do all executors that a comm needs know, or may they hear, of each other's pools? */
+static bool comm_device_may_meet(const struct comm *comm) {
+        const uint64_t needed = comm_needed(comm);
+        const struct executor_link *link, *other;
+
+        DL_FOREACH(comm->manager->links, link) {
+                if (!(needed & executor_link_mask(link)))
+                        continue;
+                DL_FOREACH(comm->manager->links, other) {
+                        if (other != link && needed & executor_link_mask(other) &&
+                            link->peers[other->index] != other->instance && comm_device_keeps(link, other))
+                                return false;
+                }
+        }
+        return true;
+}
+
 bool comm_device_ready(const struct comm *comm) {
-        return comm->placed && comm_device_complete(comm);
+        return comm->placed && comm_device_complete(comm) && comm_device_may_meet(comm);
 }
 
 void comm_device_gone(struct comm *comm) {
@@ -428,8 +457,10 @@ void comm_device_join(struct executor_link *link, bool fresh) {
         DL_FOREACH(manager->links, other) {
                 if (other == link || !executor_link_connected(other))
                         continue;
-                comm_device_introduce(link, other);
-                comm_device_introduce(other, link);
+                if (!comm_device_keeps(link, other))
+                        comm_device_introduce(link, other);
+                if (!comm_device_keeps(other, link))
+                        comm_device_introduce(other, link);
         }
         manager_place_later(manager);
 }

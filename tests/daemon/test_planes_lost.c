@@ -34,10 +34,16 @@ static int setup(void **state) {
         return 0;
 }
 
+static int setup_reaching(void **state) {
+        fixture_reaches = UINT64_MAX;
+        return setup(state);
+}
+
 static int teardown(void **state) {
         struct set *set = *state;
 
         fixture_teardown(&set->fixture);
+        fixture_reaches = 0;
         free(set);
         return 0;
 }
@@ -263,6 +269,35 @@ static void test_peer_refused(void **state) {
         assert_int_equal(plane_count(f, 2, "peer_add 3 "), 3);
 }
 
+/* A successor is there before another executor has ended what it shared with the one before: that keeps its pool until
+ * then (or the plug-in says WRONG), and nothing that needs both is made. */
+static void test_early_successor(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        uint32_t handles[GPUS];
+        uint64_t calls[2];
+        uint8_t id[COMM_ID_BYTES];
+        char text[96];
+
+        kill(f->planes[1], SIGSTOP);
+        plane_kill(f, 0);
+        plane_start(f, 0);
+        fixture_wait(f, plane_count(f, 0, "peer_add 2 ") == 2);
+        call_id_create(set->clients[0], id);
+        for (uint32_t r = 0; r < 2; r++)
+                calls[r] = send_comm_create(set->clients[r], id, 2, r);
+        (void)take_ack(set->clients[1], send_buffer_destroy(set->clients[1], 77), NULL, 0); /* it has been heard */
+        assert_null(client_find(set->clients[0], calls[0]));
+        kill(f->planes[1], SIGCONT);
+        for (uint32_t r = 0; r < 2; r++)
+                assert_int_equal(take_comm(set->clients[r], calls[r]).code, 0);
+        for (uint32_t i = 0; i < GPUS; i++)
+                fixture_wait(f, plane_count(f, i, line(text, sizeof(text), "comm_attach", set->all)) == 2);
+        assert_int_equal(failure_of(set->clients[1], set->all_handles[1], NULL, 0), RMX_E_LOST);
+        make_comm(set->clients, GPUS, handles);
+        assert_int_equal(plane_count(f, 1, "peer_add 0 "), 2);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
@@ -274,6 +309,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_hangs, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_memory_lost, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_peer_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_early_successor, setup_reaching, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
