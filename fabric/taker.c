@@ -20,13 +20,15 @@
 #include "fabric/private.h"
 #include "util/clock.h"
 
-#define TAKER_BATCH 64u
+#define TAKER_BATCH    64u
+#define TAKER_AGAIN_MS 10
 
 struct taker {
         struct fabric *fabric;
         struct fabric_area **areas; /* references */
         size_t n_areas, n_room;
         size_t turn;
+        uint64_t again_ns; /* when the table is to be looked at again, for there was no memory; 0: not */
 };
 
 struct taken {
@@ -34,12 +36,13 @@ struct taken {
         struct net_descriptor descriptor;
 };
 
-/* Under the lock. Keeps the old list if there is no memory, without those that went. */
+/* Under the lock. Keeps the old list if there is no memory, without those that went, and comes again. */
 static void taker_look_at_table(struct taker *taker) {
         struct fabric *fabric = taker->fabric;
         size_t n = HASH_COUNT(fabric->areas), kept = 0;
         struct fabric_area *area, *tmp;
 
+        taker->again_ns = 0;
         if (n > taker->n_room) {
                 struct fabric_area **areas = reallocarray(taker->areas, n, sizeof(struct fabric_area *));
 
@@ -56,8 +59,8 @@ static void taker_look_at_table(struct taker *taker) {
                                 taker->areas[kept++] = taker->areas[i];
                 }
                 taker->n_areas = kept;
-                /* And once more, soon: something else has to free memory first. */
-                fabric_ring(fabric->taker_fd);
+                /* Something else has to free memory first. */
+                taker->again_ns = clock_now_ns() + TAKER_AGAIN_MS * UINT64_C(1000000);
         } else {
                 for (size_t i = 0; i < taker->n_areas; i++)
                         area_unref(taker->areas[i]);
@@ -175,7 +178,7 @@ static void taker_sleep(struct taker *taker) {
                 atomic_store_explicit(&taker->areas[i]->memory->fabric_asleep, 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst);
         if (!taker_sees_work(taker)) {
-                (void)poll(fds, 2, -1);
+                (void)poll(fds, 2, taker->again_ns ? TAKER_AGAIN_MS : -1);
                 if (fds[0].revents)
                         fabric_unring(fabric->doorbell_fd);
                 if (fds[1].revents)
@@ -198,7 +201,8 @@ void *taker_run(void *data) {
                 uint64_t now_ns;
 
                 /* relaxed: see areas_version */
-                if (atomic_load_explicit(&fabric->areas_version, memory_order_relaxed) != version) {
+                if (atomic_load_explicit(&fabric->areas_version, memory_order_relaxed) != version ||
+                    (taker.again_ns && clock_now_ns() >= taker.again_ns)) {
                         fabric_lock(fabric);
                         taker_look_at_table(&taker);
                         version = fabric->taker_version;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Areas and peers that come and go under traffic, shares of tenants, and wake-ups. */
 #include <dirent.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -256,6 +258,49 @@ static void test_wakes(void **state) {
         rig_free(&rig);
 }
 
+static _Atomic bool lacking; /* memory for longer lists */
+static _Atomic uint32_t n_lacked;
+
+void *__wrap_reallocarray(void *old, size_t n, size_t size);
+void *__real_reallocarray(void *old, size_t n, size_t size);
+
+void *__wrap_reallocarray(void *old, size_t n, size_t size) {
+        if (!lacking)
+                return __real_reallocarray(old, n, size);
+        n_lacked++;
+        errno = ENOMEM;
+        return NULL;
+}
+
+/* There is no memory for a moment in which areas come: they are taken from when there is some, others all the time. */
+static void test_no_memory(void **state) {
+        struct rig_options options = {
+                .n_nodes = 2, .n_rails = 1, .ranks = {1, 1}, .slot_bytes = 2000, .key = 1, .chunks = 20};
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        static struct rig steady, later;
+
+        (void)state;
+        rig_new(&steady, &options);
+        rig_run(&steady, 20);
+        lacking = true;
+        options.key = 2;
+        rig_join(&later, &options, &steady);
+        while (n_lacked < 2) {
+                rig_step(&later);
+                assert_true(clock_now_ns() < end_ns);
+        }
+        steady.options.chunks += 200;
+        rig_run(&steady, 20);
+        lacking = false;
+        rig_run(&later, 20);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(fabric_area_remove(later.nodes[i].fabric, 2), 0);
+                munmap(later.nodes[i].area, later.nodes[i].size);
+                close(later.nodes[i].wake_fd);
+        }
+        rig_free(&steady);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_remove_under_traffic),
@@ -263,6 +308,7 @@ int main(void) {
                 cmocka_unit_test(test_peer_comes_and_goes),
                 cmocka_unit_test(test_shares),
                 cmocka_unit_test(test_wakes),
+                cmocka_unit_test(test_no_memory),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);
