@@ -256,8 +256,8 @@ int fabric_peer_add(struct fabric *fabric, const struct fabric_peer_options *opt
                 fabric_tell_violation(fabric, peer, 0, text);
         if (r == 0 && peer->n_routes == 0)
                 fabric_tell_violation(fabric, peer, 0, "the peer has no rail of the name of one of ours");
-        if (r == 0 && fabric->n_rails > 0)
-                rail_wake(fabric->rails[0]); /* it keeps the time */
+        for (size_t i = 0; r == 0 && i < fabric->n_rails; i++)
+                rail_wake(fabric->rails[i]); /* they keep the time */
         pthread_mutex_unlock(&fabric->lock);
         return r;
 }
@@ -385,9 +385,26 @@ static bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_p
         return false;
 }
 
+/* Connections that are up. Not those of a rail whose thread has been in a call of its adapter for so long that it would
+ * have given them up by now: it does not see what has become of them, and nothing goes over them. */
+static uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t now_ns) {
+        uint32_t n = peer->n_up;
+
+        for (size_t i = 0; i < peer->n_routes; i++) {
+                const struct fabric_rail *rail = peer->routes[i]->rail;
+                const struct fabric_conn *conn;
+
+                if (rail->away_ns == 0 || time_passed(now_ns, rail->away_ns) < 2 * fabric->deadline_ns)
+                        continue;
+                DL_FOREACH(rail->conns, conn)
+                n -= conn->peer == peer && conn->state == CONN_UP;
+        }
+        return n;
+}
+
 /* Told again and again: what the owner began meanwhile waits as well. */
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
-        if (peer->n_up > 0 || !peer_has_work(fabric, peer)) {
+        if (peer_count_up(fabric, peer, now_ns) > 0 || !peer_has_work(fabric, peer)) {
                 peer->down_ns = peer->told_ns = 0;
                 return;
         }

@@ -169,6 +169,7 @@ struct fabric_rail {
         struct fabric_conn *conns;
         uint32_t n_strangers, n_up;
         uint64_t tick_ns, ack_ns;
+        uint64_t away_ns; /* since when it is in a call of its adapter, without the lock; 0: it is not */
         uint8_t *scratch;
         /* Estimate of the bandwidth. */
         uint64_t flight_bytes, estimate, measure_ns, measure_bytes;
@@ -193,6 +194,7 @@ struct fabric {
         struct fabric_rail *rails[FABRIC_RAILS_MAX];
         size_t n_rails;
         struct fabric_peer *peers;
+        uint64_t checked_ns; /* when a rail's thread has looked at them last */
         struct fabric_area *areas;
         /* utlist: those, and those that are gone and somebody still has, by when they changed: were added, registered
          * or removed. Who has seen a version goes from the end to where it was. */

@@ -96,13 +96,11 @@ static uint64_t rail_fill(struct fabric_rail *rail, uint64_t now_ns) {
         return 0;
 }
 
-/* Idle rails have nothing to look after. */
+/* Idle rails have nothing to look after but peers, which any may have to do in place of one that hangs. */
 static bool rail_needs_ticks(const struct fabric_rail *rail) {
         const struct fabric_route *route;
 
-        if (rail->conns || rail->listen_paused || rail->schedule.queued_bytes)
-                return true;
-        if (rail->fabric->rails[0] == rail && HASH_COUNT(rail->fabric->peers) > 0)
+        if (rail->conns || rail->listen_paused || rail->schedule.queued_bytes || HASH_COUNT(rail->fabric->peers) > 0)
                 return true;
         DL_FOREACH(rail->routes, route) {
                 if (route->health.state != FABRIC_UP)
@@ -132,10 +130,21 @@ static const char *const route_why[] = {[FABRIC_UP] = "the peer has had time to 
                                         [FABRIC_DOWN] = "it does not come up",
                                         [FABRIC_PROBING] = "the hold-down is over"};
 
+/* By whichever rail's thread comes first: each can hang in its adapter, for as long as a minute. */
+static void peers_check(struct fabric *fabric, uint64_t now_ns) {
+        struct fabric_peer *peer, *tmp;
+
+        fabric->checked_ns = now_ns;
+        HASH_ITER(hh, fabric->peers, peer, tmp) {
+                if (peer->waiting && peer->n_routes > 0)
+                        peer_place_waiting(fabric, peer);
+                peer_check_reachable(fabric, peer, now_ns);
+        }
+}
+
 static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interval_ns) {
         struct fabric *fabric = rail->fabric;
         const uint64_t missed_ns = rail_missed(rail, now_ns, interval_ns);
-        struct fabric_peer *peer, *tmp;
         struct fabric_route *route;
         struct fabric_conn *conn;
 
@@ -158,13 +167,8 @@ static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interv
                 if (epoll_ctl(rail->epoll_fd, EPOLL_CTL_ADD, rail->listen_fd, &event) == 0)
                         rail->listen_paused = false;
         }
-        if (fabric->rails[0] != rail)
-                return;
-        HASH_ITER(hh, fabric->peers, peer, tmp) {
-                if (peer->waiting && peer->n_routes > 0)
-                        peer_place_waiting(fabric, peer);
-                peer_check_reachable(fabric, peer, now_ns);
-        }
+        if (time_passed(now_ns, fabric->checked_ns) >= interval_ns)
+                peers_check(fabric, now_ns);
 }
 
 static void rail_bury(struct fabric_rail *rail, uint64_t now_ns) {

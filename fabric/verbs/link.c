@@ -28,6 +28,17 @@ static void link_say(struct fabric_conn *conn, const void *bytes, uint32_t size)
         conn->rail->again = true;
 }
 
+/* What an adapter is asked for may take long: the others have the lock meanwhile, and know of it (peer_count_up()). */
+static void rail_leave(struct fabric_rail *rail) {
+        rail->away_ns = clock_now_ns();
+        pthread_mutex_unlock(&rail->fabric->lock);
+}
+
+static void rail_return(struct fabric_rail *rail) {
+        pthread_mutex_lock(&rail->fabric->lock);
+        rail->away_ns = 0;
+}
+
 /* Without the lock; 0 or a negative errno. What there is of it is taken down by link_end(). */
 static int link_make(struct verbs_link *link) {
         struct verbs_nic *nic = link->nic;
@@ -96,7 +107,6 @@ static bool link_introduce(struct verbs_link *link) {
 void link_begin(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric_rail *rail = conn->rail;
         struct verbs_nic *nic = nic_of(rail);
-        struct fabric *fabric = rail->fabric;
         struct verbs_link *link;
         bool look = nic->look;
         int r;
@@ -119,11 +129,11 @@ void link_begin(struct fabric_conn *conn, uint64_t now_ns) {
         conn->link = link;
         nic->n_links++;
         nic->look = false;
-        pthread_mutex_unlock(&fabric->lock);
+        rail_leave(rail);
         if (look || !nic->active)
                 nic_look(nic);
         r = nic->active ? link_make(link) : -ENETDOWN;
-        pthread_mutex_lock(&fabric->lock);
+        rail_return(rail);
         if (link->qp)
                 HASH_ADD(hh, nic->links, number, sizeof(link->number), link);
         if (conn->doomed)
@@ -199,9 +209,9 @@ static void link_meet(struct verbs_link *link) {
                 return;
         }
         dscp = conn->rail->dscp[conn->port->class]; /* the port may go meanwhile */
-        pthread_mutex_unlock(&fabric->lock);
+        rail_leave(conn->rail);
         r = link_connect(link, dscp);
-        pthread_mutex_lock(&fabric->lock);
+        rail_return(conn->rail);
         if (conn->doomed)
                 return;
         if (r) {
@@ -277,37 +287,37 @@ static void link_free(struct verbs_link *link) {
  * nothing more may arrive first, and what has arrived is polled; the queue pair is not in nic->links any more.
  */
 static void link_stop(struct verbs_link *link) {
-        struct fabric *fabric = link->nic->rail->fabric;
+        struct fabric_rail *rail = link->nic->rail;
         struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
         (void)link->nic->api->modify_qp(link->qp, &attr, IBV_QP_STATE); /* if not, it is destroyed all the same */
-        pthread_mutex_lock(&fabric->lock);
+        rail_return(rail);
         nic_drain(link->nic, clock_now_ns());
-        pthread_mutex_unlock(&fabric->lock);
+        rail_leave(rail);
 }
 
 void link_end(struct fabric_conn *conn) {
         struct verbs_link *link = link_of(conn);
-        struct fabric *fabric = conn->rail->fabric;
+        struct fabric_rail *rail = conn->rail;
 
         if (!link)
                 return;
         conn->link = NULL;
         if (link->hh.tbl)
                 HASH_DEL(link->nic->links, link);
-        pthread_mutex_unlock(&fabric->lock);
+        rail_leave(rail);
         if (link->qp) {
                 link_stop(link);
                 link->nic->api->destroy_qp(link->qp);
         }
-        pthread_mutex_lock(&fabric->lock);
+        rail_return(rail);
         /* What it has left in the completion queue must not be taken for that of a new one with its number. */
         nic_drain(link->nic, clock_now_ns());
         link->nic->n_links--;
         for (uint32_t i = link->done; i != link->posted; i++)
                 area_unref(link->slots[i % LINK_SLOTS].area);
         link_forget_places(link);
-        pthread_mutex_unlock(&fabric->lock);
+        rail_leave(rail);
         link_free(link);
-        pthread_mutex_lock(&fabric->lock);
+        rail_return(rail);
 }

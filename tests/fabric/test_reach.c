@@ -103,6 +103,21 @@ static void test_again(void **state) {
         assert_int_equal(world_run(w, 15000 * MS, 20000 * MS), 15000 * MS + LIMIT);
 }
 
+/* A rail whose thread hangs in its adapter does not see what has become of its connections. */
+static void test_rail_hangs(void **state) {
+        struct world *w = *state;
+
+        w->peer.n_up = 1;
+        w->conn.state = CONN_UP;
+        DL_APPEND(w->rail.conns, &w->conn);
+        assert_int_equal(world_run(w, 1000 * MS, 9000 * MS), 0);
+        w->rail.away_ns = 9000 * MS;
+        assert_int_equal(world_run(w, 9000 * MS, 19000 * MS), 9000 * MS + 2 * DEADLINE + LIMIT);
+        w->rail.away_ns = 0;
+        assert_int_equal(world_run(w, 19000 * MS, 29000 * MS), 0);
+        DL_DELETE(w->rail.conns, &w->conn);
+}
+
 /* There was no room for it. */
 static void test_not_heard(void **state) {
         struct world *w = *state;
@@ -268,6 +283,7 @@ static void test_answered_late(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_rail_hangs, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_not_heard, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_areas_gone, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_clock_of_others, world_new, world_free),
