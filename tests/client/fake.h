@@ -120,7 +120,8 @@ struct fake {
         pthread_mutex_t mutex;
         pthread_cond_t changed;
         bool stop;
-        bool gone; /* hung up: the end of a session means nothing */
+        uint64_t turn_ns, pause_ns; /* of the executor: its last turn, and the longest time between two */
+        bool gone;                  /* hung up: the end of a session means nothing */
         struct fake_session *sessions;
         struct fake_comm *comms;
         uint32_t ids;
@@ -169,6 +170,8 @@ struct fake {
 
 void fake_start(struct fake *fake);
 void fake_stop(struct fake *fake);
+/* How long it took at most from one turn of the executor to the next since this was asked last. */
+uint64_t fake_executor_pause_ns(struct fake *fake);
 struct rmx_session *fake_session(struct fake *fake); /* opens one */
 void fake_pause(struct fake *fake, bool paused);
 void fake_deafen(struct fake *fake, bool deaf);

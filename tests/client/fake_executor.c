@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 
 #include "tests/client/fake.h"
+#include "util/clock.h"
 
 static struct fake_member *find_member(struct fake *fake, struct fake_session *session, uint32_t handle,
                                        struct fake_comm **ret_comm) {
@@ -192,6 +193,25 @@ static bool fall_asleep(struct fake *fake, bool asleep) {
         return again;
 }
 
+static void note_turn(struct fake *fake) {
+        const uint64_t now = clock_now_ns();
+
+        if (fake->turn_ns && now - fake->turn_ns > fake->pause_ns)
+                fake->pause_ns = now - fake->turn_ns;
+        fake->turn_ns = now;
+}
+
+uint64_t fake_executor_pause_ns(struct fake *fake) {
+        uint64_t pause_ns;
+
+        pthread_mutex_lock(&fake->mutex);
+        note_turn(fake); /* it may stand still yet */
+        pause_ns = fake->pause_ns;
+        fake->pause_ns = 0;
+        pthread_mutex_unlock(&fake->mutex);
+        return pause_ns;
+}
+
 void *fake_executor_main(void *userdata) {
         struct fake *fake = userdata;
 
@@ -207,6 +227,7 @@ void *fake_executor_main(void *userdata) {
                         (void)epoll_wait(fake->epoll_fd, events, 8, -1); /* edge-triggered: eventfds are never read */
                 pthread_mutex_lock(&fake->mutex);
                 fall_asleep(fake, false);
+                note_turn(fake);
         }
         pthread_mutex_unlock(&fake->mutex);
         return NULL;
