@@ -267,7 +267,7 @@ static void test_pool_is_full(void **unused) {
 
 /* ---- a successor of railmuxd ------------------------------------------------------------------------------------- */
 #define BACK_NS (UINT64_C(4500) * 1000000u) /* more than an executor has for ending a communicator */
-#define TICK_NS (UINT64_C(2500) * 1000000u) /* after that long railmuxd has looked for one that does not */
+#define TICK_NS (UINT64_C(2100) * 1000000u) /* in that time railmuxd looks once for one that does not */
 
 /* An executor that comes late has the time that others have to end what was lost with the predecessor. */
 static void test_late_executor(void **unused) {
