@@ -14,6 +14,7 @@
 #include "client/nccl/config.h"
 
 #include <limits.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,16 @@
 _Static_assert(sizeof(ncclConfig_t) == 80, "the layout of 2.28");
 _Static_assert(offsetof(ncclConfig_t, netName) == 32 && offsetof(ncclConfig_t, commName) == 48, "the layout of 2.28");
 
+/* With a point, also in a program whose language has a comma there. */
+static double number_read(const char *text, char **ret_end) {
+        locale_t c = newlocale(LC_NUMERIC_MASK, "C", NULL);
+        double number = c ? strtod_l(text, ret_end, c) : strtod(text, ret_end);
+
+        if (c)
+                freelocale(c);
+        return number;
+}
+
 /* Seconds, also parts of them. What is no such number, or none that ends, is as if it were not there. */
 uint32_t config_timeout_ms(void) {
         const char *text = getenv("RAILMUX_JOIN_TIMEOUT");
@@ -36,7 +47,7 @@ uint32_t config_timeout_ms(void) {
 
         if (!text || !*text)
                 return 0;
-        seconds = strtod(text, &end);
+        seconds = number_read(text, &end);
         if (*end || !(seconds > 0) || seconds > TIMEOUT_MOST)
                 return 0;
         return seconds < 0.001 ? 1 : (uint32_t)(seconds * 1000);
