@@ -11,7 +11,8 @@
  *
  * A destroy waits, perhaps for ever: for calls at work, and for what was called without blocking. An abort that comes
  * meanwhile cannot end the communicator, since that is the destroy's, but breaks what it waits for; the destroy goes on
- * then as an abort would. It keeps the communicator until such aborts are through with it (n_breakers).
+ * then as an abort would. It keeps the communicator until such aborts are through with it (n_breakers). When it waits
+ * for nothing but the daemon, which is to hear that the rank leaves, an abort ends that waiting only.
  *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
  * would lie there. One of the fallback that ends before that has stored what it makes is kept for good, since nobody
@@ -110,6 +111,7 @@ static void comm_spare(struct ncclComm *comm) {
         if (comm->ready)
                 DL_DELETE2(ready, comm, ready_prev, ready_next);
         comm->ready = false;
+        comm->leaving = NULL;
         comm_unlock();
         turns_free(comm);
         scalars_free(comm);
@@ -284,11 +286,16 @@ enum comm_claim comm_claim(struct ncclComm *comm, bool abort) {
         else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_BREAKABLE)
                 /* Of the other library's only one may abort, and then nobody destroys. */
                 claim = comm->real && atomic_exchange(&comm->aborted, true) ? CLAIM_NOTHING : CLAIM_BREAK;
-        else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_LEAVES && (comm->host || comm->real))
+        else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_LEAVES)
                 claim = CLAIM_NOTHING;
         if (claim == CLAIM_END && !abort) {
                 comm->destroy = DESTROY_BREAKABLE;
                 comm->destroyer = pthread_self();
+        }
+        if (claim == CLAIM_NOTHING) {
+                comm->broken = true; /* it may be about to wait */
+                if (comm->leaving)
+                        ending_break(comm->leaving);
         }
         if (claim == CLAIM_BREAK) {
                 comm->broken = true;

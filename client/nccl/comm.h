@@ -16,6 +16,7 @@ enum comm_destroy {
         DESTROY_LEAVES, /* what an abort would work on is being freed */
 };
 
+struct ending;
 struct fallback;
 struct job;
 struct rmx_comm;
@@ -71,9 +72,10 @@ struct ncclComm {
         struct turn *turns;     /* see derive.c */
         struct scalar *scalars; /* see redop.c */
         enum comm_destroy destroy;
-        pthread_t destroyer; /* who has begun that */
-        bool broken;         /* an abort has come while a destroy was under way */
-        uint32_t n_breakers; /* aborts of that kind that are at work in it: it stays until they are through */
+        pthread_t destroyer;    /* who has begun that */
+        struct ending *leaving; /* that destroy, when it waits for the daemon only; see end.c */
+        bool broken;            /* an abort has come while a destroy was under way */
+        uint32_t n_breakers;    /* aborts of that kind that are at work in it: it stays until they are through */
 
         _Atomic uint32_t users; /* calls at work in it; COMM_CLOSING: it ends. The last member: outlives its use */
 };
@@ -128,7 +130,7 @@ enum comm_claim {
         CLAIM_END,
         CLAIM_BREAK,   /* a destroy of another thread is under way, which this abort is to break; goes with comm_unbreak
                         */
-        CLAIM_NOTHING, /* it is, and waits for no other rank any more: all is well */
+        CLAIM_NOTHING, /* it is, and waits for the daemon at most, and that no longer: all is well */
 };
 enum comm_claim comm_claim(struct ncclComm *comm, bool abort);
 /* The end was claimed, and does not come. */
@@ -149,6 +151,8 @@ int comm_abort(struct ncclComm *comm);
 ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort);
 /* The same of one that was aborted, anywhere and in a limited time. See end.c. */
 void comm_end_apart(struct ncclComm *comm, const char *what);
+/* Under comm_lock: a destroy that waits for the daemon waits no longer than an abort. */
+void ending_break(struct ending *ending);
 /* All of that, as ncclCommDestroy or ncclCommAbort. See end.c. */
 ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort);
 

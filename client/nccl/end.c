@@ -11,7 +11,7 @@
  * gone for good.
  *
  * It may be a destroy that is stuck, in another thread. Then the abort ends what that one waits for, and leaves the
- * rest to it (comm.c).
+ * rest to it (comm.c). What waits for the daemon in a destroy has a thread, too, that the destroy leaves behind then.
  *
  * A communicator of another library is that one's to abort, at once and whatever is at work in it: who waits there,
  * waits for this.
@@ -38,7 +38,7 @@
 struct ending {
         pthread_mutex_t mutex;
         pthread_cond_t changed;
-        bool over, left; /* under mutex, as is result */
+        bool over, left, broken; /* under mutex, as is result; broken: the time is limited */
         ncclResult_t result;
         struct ncclComm *comm;
         const char *what;
@@ -60,7 +60,7 @@ static void *ending_main(void *userdata) {
         ending->result = result;
         ending->over = true;
         left = ending->left;
-        pthread_cond_signal(&ending->changed);
+        pthread_cond_broadcast(&ending->changed);
         pthread_mutex_unlock(&ending->mutex);
         if (left)
                 ending_free(ending);
@@ -97,30 +97,27 @@ static struct ending *ending_new(void) {
         return ending;
 }
 
-/* Runs it, and returns when it is over or the time is. Where there is no thread to be had it takes what it takes. */
-static ncclResult_t run_limited(ncclResult_t (*run)(struct ncclComm *comm, const char *what), struct ncclComm *comm,
-                                const char *what, uint32_t limit_ms) {
-        struct ending *ending = ending_new();
+void ending_break(struct ending *ending) {
+        pthread_mutex_lock(&ending->mutex);
+        ending->broken = true;
+        pthread_cond_broadcast(&ending->changed);
+        pthread_mutex_unlock(&ending->mutex);
+}
+
+/* Until it is over, or the time is, which begins when it is broken. The ending may be gone then. */
+static ncclResult_t ending_await(struct ending *ending, const char *what, uint32_t limit_ms) {
         ncclResult_t result = ncclSuccess;
         struct timespec until;
         bool over;
         int r = 0;
 
-        if (ending) {
-                ending->run = run;
-                ending->comm = comm;
-                ending->what = what;
-        }
-        if (!ending || !ending_start(ending)) {
-                if (ending)
-                        ending_free(ending);
-                return run(comm, what);
-        }
+        pthread_mutex_lock(&ending->mutex);
+        while (!ending->over && !ending->broken)
+                pthread_cond_wait(&ending->changed, &ending->mutex);
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += (long)limit_ms * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        pthread_mutex_lock(&ending->mutex);
         while (!ending->over && !r)
                 r = pthread_cond_timedwait(&ending->changed, &ending->mutex, &until);
         over = ending->over;
@@ -135,6 +132,42 @@ static ncclResult_t run_limited(ncclResult_t (*run)(struct ncclComm *comm, const
                                      "%s: the daemon has not answered within %u ms; the rest happens when it does",
                                      what, limit_ms);
         return result;
+}
+
+/* Which destroy waits, so that an abort finds it. NULL: none does. */
+static void comm_set_leaving(struct ncclComm *comm, struct ending *ending) {
+        comm_lock();
+        comm->leaving = ending;
+        if (ending && comm->broken)
+                ending->broken = true;
+        comm_unlock();
+}
+
+/* Runs it, and returns when it is over or the time is, which is limited from the beginning, or for a destroy that
+ * leaves from an abort on. Where there is no thread to be had it takes what it takes. */
+static ncclResult_t run_apart(ncclResult_t (*run)(struct ncclComm *comm, const char *what), struct ncclComm *comm,
+                              const char *what, uint32_t limit_ms, bool leaves) {
+        struct ending *ending = ending_new();
+
+        if (!ending)
+                return run(comm, what);
+        ending->run = run;
+        ending->comm = comm;
+        ending->what = what;
+        ending->broken = !leaves;
+        if (leaves)
+                comm_set_leaving(comm, ending);
+        if (ending_start(ending))
+                return ending_await(ending, what, limit_ms);
+        if (leaves)
+                comm_set_leaving(comm, NULL);
+        ending_free(ending);
+        return run(comm, what);
+}
+
+static ncclResult_t run_limited(ncclResult_t (*run)(struct ncclComm *comm, const char *what), struct ncclComm *comm,
+                                const char *what, uint32_t limit_ms) {
+        return run_apart(run, comm, what, limit_ms, false);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -155,6 +188,10 @@ static ncclResult_t run_broken_end(struct ncclComm *comm, const char *what) {
         return comm_end(comm, what, true);
 }
 
+static ncclResult_t run_leave(struct ncclComm *comm, const char *what) {
+        return comm_end(comm, what, false);
+}
+
 /* The last to let go of it may be at the end of a group, with calls recorded in librailmux's, where nothing can be
  * left: not in that thread, then. */
 void comm_end_apart(struct ncclComm *comm, const char *what) {
@@ -168,7 +205,10 @@ ncclResult_t comm_finish(struct ncclComm *comm, const char *what, bool abort) {
                                    atomic_load(&comm->aborted) ? ABORT_WAIT_GROUP_MS : ABORT_WAIT_MS);
         if (!comm_close(comm, false))
                 return ncclSuccess;
-        return comm_drain(comm) ? run_limited(run_broken_end, comm, what, ABORT_WAIT_MS) : comm_end(comm, what, false);
+        if (comm_drain(comm))
+                return run_limited(run_broken_end, comm, what, ABORT_WAIT_MS);
+        /* Another library's end is its thread's, whose group may be open there. */
+        return comm->rmx ? run_apart(run_leave, comm, what, ABORT_WAIT_MS, true) : comm_end(comm, what, false);
 }
 
 /* On the host calls that block are over, and those that do not are told of anyhow. */

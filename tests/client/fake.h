@@ -175,6 +175,8 @@ uint64_t fake_executor_pause_ns(struct fake *fake);
 struct rmx_session *fake_session(struct fake *fake); /* opens one */
 void fake_pause(struct fake *fake, bool paused);
 void fake_deafen(struct fake *fake, bool deaf);
+/* Waits until there is a call that it does not read. */
+void fake_wait_unread(struct fake *fake);
 void fake_mute(struct fake *fake, bool mute);
 void fake_cut_rings(struct fake *fake, uint32_t n);
 void fake_force(struct fake *fake, uint32_t status);

@@ -4,7 +4,10 @@
 
 #include "proto/session.pb-c.h"
 #include "tests/client/fake.h"
+
 #include "tests/cmocka_all.h"
+#include <poll.h>
+#include <sched.h>
 
 #define BODY(name) RAILMUX__SESSION__MESSAGE__BODY_##name
 
@@ -28,6 +31,21 @@ void fake_deafen(struct fake *fake, bool deaf) {
         fake->deaf = deaf;
         pthread_mutex_unlock(&fake->mutex);
         fake_kick(fake);
+}
+
+void fake_wait_unread(struct fake *fake) {
+        bool unread = false;
+
+        while (!unread) {
+                pthread_mutex_lock(&fake->mutex);
+                for (struct fake_session *session = fake->sessions; session; session = session->next) {
+                        struct pollfd p = {.fd = session->fd, .events = POLLIN};
+
+                        unread |= session->fd >= 0 && poll(&p, 1, 0) == 1;
+                }
+                pthread_mutex_unlock(&fake->mutex);
+                sched_yield();
+        }
 }
 
 void fake_mute(struct fake *fake, bool mute) {

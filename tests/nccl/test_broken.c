@@ -292,6 +292,27 @@ static void test_deaf(void **state) {
         fake_wait_calls(&fake, BODY(COMM_DESTROY), left + 2);
 }
 
+/* Nothing is under way: the destroy waits for the daemon only. */
+static void test_deaf_leave(void **state) {
+        uint32_t left = fake_calls(&fake, BODY(COMM_DESTROY));
+        struct caller destroyer;
+        ncclComm_t comms[2];
+
+        (void)state;
+        pair_new(comms, true);
+        fake_deafen(&fake, true);
+        start(&destroyer, comms[0], destroy);
+        fake_wait_unread(&fake);
+        assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+        expect(&destroyer, ncclSuccess); /* otherwise the time limit of the test ends it */
+        assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(comms[0]), ncclInvalidArgument);
+        assert_int_equal(fake_calls(&fake, BODY(COMM_DESTROY)), left);
+        fake_deafen(&fake, false);
+        fake_wait_calls(&fake, BODY(COMM_DESTROY), left + 1);
+        assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_pending),       cmocka_unit_test(test_many),
@@ -299,6 +320,7 @@ int main(void) {
                 cmocka_unit_test(test_held_by_split), cmocka_unit_test(test_group),
                 cmocka_unit_test(test_group_twice),   cmocka_unit_test(test_several),
                 cmocka_unit_test(test_second_end),    cmocka_unit_test(test_deaf),
+                cmocka_unit_test(test_deaf_leave),
         };
 
         return cmocka_run_group_tests(tests, pair_start, pair_stop);

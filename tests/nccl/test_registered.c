@@ -2,7 +2,6 @@
 /* What is registered belongs to communicators, and goes with the last that has it. */
 #include "tests/nccl/pair.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -96,16 +95,6 @@ static void *take(void *userdata) {
         return NULL;
 }
 
-/* The daemon, which does not read, has something to read. */
-static void await_call(void) {
-        struct pollfd p = {.events = POLLIN};
-
-        pthread_mutex_lock(&fake.mutex);
-        p.fd = fake.sessions->fd;
-        pthread_mutex_unlock(&fake.mutex);
-        assert_int_equal(poll(&p, 1, -1), 1);
-}
-
 /* Registering waits for a daemon that stands still. What needs no daemon does not wait behind that; who wants the same
  * range does, and has it then. */
 static void test_still(void **state) {
@@ -123,7 +112,7 @@ static void test_still(void **state) {
         for (int i = 0; i < 2; i++) {
                 r[i].comm = comm[i];
                 assert_int_equal(pthread_create(&r[i].thread, NULL, take, &r[i]), 0);
-                await_call();
+                fake_wait_unread(&fake);
         }
         /* Otherwise these never return: the time limit of the test ends it. */
         assert_int_equal(ncclCommDeregister(comm[0], handle), ncclSuccess);

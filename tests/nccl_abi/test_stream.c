@@ -107,6 +107,15 @@ static void rig_start(struct rig *rig) {
         CHECK(ncclGroupEnd());
 }
 
+static uint32_t closed(struct rig *rig) {
+        uint32_t n;
+
+        pthread_mutex_lock(&rig->gpu->mutex);
+        n = rig->gpu->closed;
+        pthread_mutex_unlock(&rig->gpu->mutex);
+        return n;
+}
+
 /* When the daemon is lost nothing holds the session. */
 static void rig_stop(struct rig *rig) {
         ncclUniqueId id;
@@ -116,10 +125,11 @@ static void rig_stop(struct rig *rig) {
                 CHECK(ncclCommDestroy(rig->comm[r]));
         CHECK(ncclGroupEnd());
         fake_hang_up(&rig->fake);
-        assert_int_equal(rig->gpu->closed, 0);
+        assert_int_equal(closed(rig), 0);
         CHECK(ncclGetUniqueId(&id)); /* of another session */
         assert_true(rig->gpu->opened > 0);
-        assert_int_equal(rig->gpu->closed, rig->gpu->opened);
+        while (closed(rig) < rig->gpu->opened) /* otherwise the time limit of the test ends it */
+                sched_yield();
         fake_stop(&rig->fake);
 }
 
@@ -442,10 +452,28 @@ static void test_broken(struct rig *rig) {
         rig->fake.tells_aborts = false;
 }
 
+/* A destroy that waits for the daemon alone. */
+static void test_deaf(struct rig *rig) {
+        ncclComm_t comm[2];
+        pthread_t thread;
+        void *result;
+
+        (void)blocks_of(rig, NCCL_CONFIG_UNDEF_INT, comm);
+        fake_deafen(&rig->fake, true);
+        assert_int_equal(pthread_create(&thread, NULL, destroy, comm[0]), 0);
+        fake_wait_unread(&rig->fake);
+        CHECK(ncclCommAbort(comm[0]));
+        pthread_join(thread, &result); /* otherwise the time limit of the test ends it */
+        assert_ptr_equal(result, comm[0]);
+        CHECK(ncclCommAbort(comm[0]));
+        fake_deafen(&rig->fake, false);
+        CHECK(ncclCommAbort(comm[1]));
+}
+
 static void test_all(void **state) {
         static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor,   test_memory,
                                                       test_blocks, test_gone,    test_finalize, test_finalize_patiently,
-                                                      test_broken, test_error};
+                                                      test_broken, test_deaf,    test_error};
         struct rig rig;
 
         (void)state;
