@@ -21,7 +21,7 @@ struct ncclComm {
         int n_ranks, rank;
         atomic_bool aborted;
         atomic_int waiting;
-        int n_making; /* others from it */
+        atomic_int n_making; /* others from it */
 };
 
 #define QUEUE 16
@@ -65,8 +65,8 @@ static void make(struct queue *queue) {
                                 comm->rank = child->rank;
                                 counts.derived++;
                         }
-                        child->parent->n_making--;
                         __atomic_store_n(child->place, comm, __ATOMIC_RELEASE);
+                        child->parent->n_making--;
                 }
         }
         queue->n = 0;
