@@ -15,6 +15,7 @@
 #include "daemon/cluster_rails.h"
 #include "daemon/comm_heard.h"
 #include "daemon/comm_id.h"
+#include "daemon/comm_remote.h"
 #include "daemon/comm_remote_id.h"
 #include "daemon/comm_root.h"
 #include "daemon/comm_split_far.h"
@@ -245,6 +246,8 @@ static void cluster_on_up(struct peer *peer, void *data) {
         node->peer = peer;
         DL_APPEND(cluster->nodes, node);
         cluster_tell_rails(cluster, peer);
+        last_words_say(&cluster->words, peer);
+        comm_remote_up(cluster, peer);
 }
 
 static void cluster_on_message(struct peer *peer, const Railmux__Peer__Message *message, void *data) {
@@ -268,14 +271,14 @@ static void cluster_on_lost(struct peer *peer, const char *text, void *data) {
                 free(node);
         }
         comm_root_lost(cluster, peer, text);
-        comm_heard_lost(cluster, peer, text, true);
+        comm_heard_lost(cluster, peer, text);
 }
 
 static void cluster_on_failed(struct peer *peer, const char *text, void *data) {
         struct cluster *cluster = data;
 
         comm_root_lost(cluster, peer, text);
-        comm_heard_lost(cluster, peer, text, false);
+        comm_heard_lost(cluster, peer, text);
 }
 
 static void cluster_on_merged(struct peer *peer, struct peer *into, void *data) {
@@ -283,7 +286,7 @@ static void cluster_on_merged(struct peer *peer, struct peer *into, void *data) 
 
         comm_root_merged(cluster, peer, into);
         comm_heard_merged(cluster, peer, into);
-        peer_lingers_merged(&cluster->lingers, peer, into);
+        last_words_merged(&cluster->words, peer, into);
 }
 
 /* ---- what the fabric says ---------------------------------------------------------------------------------------- */
@@ -325,7 +328,7 @@ static void cluster_on_unreachable(void *data, const struct fabric_node *id, con
         if (!node)
                 return;
         node->cut_off = true;
-        comm_heard_lost(cluster, node->peer, why, false);
+        comm_heard_lost(cluster, node->peer, why);
 }
 
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {
@@ -435,7 +438,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
         cluster->self_event = event_new(cluster->manager->base, -1, 0, cluster_on_self, cluster);
         r = comm_turns_init(&cluster->turns, cluster->manager->base, &cluster->manager->watch);
         if (r == 0)
-                r = peer_lingers_init(&cluster->lingers, cluster->manager->base);
+                r = last_words_init(&cluster->words, cluster->manager->base);
         if (r < 0 || !cluster->fabric_event || !cluster->self_event || event_add(cluster->fabric_event, NULL) < 0) {
                 snprintf(error, CLUSTER_TEXT_MAX, "no memory for events");
                 return -ENOMEM;
@@ -472,7 +475,7 @@ struct cluster *cluster_free(struct cluster *cluster) {
                 return NULL;
         comm_root_free(cluster);
         comm_turns_deinit(&cluster->turns);
-        peer_lingers_deinit(&cluster->lingers);
+        last_words_deinit(&cluster->words);
         if (cluster->fabric_event)
                 event_free(cluster->fabric_event);
         if (cluster->self_event)

@@ -6,8 +6,8 @@
  * others.
  */
 #include "daemon/comm_turn.h"
+#include "daemon/last_word.h"
 #include "daemon/peer.h"
-#include "daemon/peer_linger.h"
 #include "fabric/fabric.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ struct cluster {
         struct comm *comms_by_key;    /* uthash: those that are assigned, see comm_remote.c */
         struct gathering *gatherings; /* uthash by comm id, see comm_root.c */
         struct comm_turns turns;      /* gatherings and splits that are complete */
-        struct peer_lingers lingers;  /* roots that are told of the end of what gathers when they are back */
+        struct last_words words;      /* for other daemons, when they are back */
         struct cluster_rail *waiting; /* utlist: rails that cannot be opened yet, see cluster_rails.c */
         struct event *rails_event;    /* tries them again */
 };

@@ -305,7 +305,7 @@ static void heard_tell_lost(struct comm *comm, uint32_t node) {
         remote->nodes[node].gone = true;
 }
 
-void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool gone) {
+void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text) {
         struct comm *comm, *next;
         char reason[160];
 
@@ -328,9 +328,6 @@ again:
                         continue;
                 if (comm->state != COMM_READY) {
                         if (node < remote->n_nodes || (remote->has_root && remote->root == peer)) {
-                                /* (What is told a root that is not connected waits behind what it was told before.) */
-                                if (gone && remote->has_root && remote->root == peer)
-                                        comm_remote_root_gone(comm);
                                 comm_join_fail(comm, RMX_E_PEER_LOST, "%s", reason);
                                 goto again; /* others may have gone with it */
                         }

@@ -18,6 +18,5 @@ void comm_heard_ended(struct cluster *cluster, struct peer *peer, const Railmux_
 void comm_heard_area(struct cluster *cluster, uint64_t key, int condition, const char *text);
 /* The fabric reaches the peer from now on. */
 void comm_heard_reached(struct cluster *cluster, const struct peer *peer);
-/* gone: the connection is, not only what it was wanted for. */
-void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool gone);
+void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text);
 void comm_heard_merged(struct cluster *cluster, const struct peer *peer, struct peer *into);

@@ -137,6 +137,7 @@ bool comm_remote_is(const struct manager *manager, const uint8_t id[COMM_ID_BYTE
 #define REMOTE_UNREACHED_MAX 16u
 static bool remote_reaches_out(const struct comm *comm) {
         const struct peer *unknown[REMOTE_UNREACHED_MAX];
+        const struct last_word *word;
         unsigned int n = 0, i;
 
         for (const struct comm *c = comm->manager->comms; c; c = c->hh.next) {
@@ -150,6 +151,16 @@ static bool remote_reaches_out(const struct comm *comm) {
                         return false;
                 if (i == n)
                         unknown[n++] = root;
+        }
+        DL_FOREACH(comm->remote->cluster->words.first, word) {
+                if (strcmp(word->tenant, comm->tenant->name) != 0 || peer_node_id(word->peer))
+                        continue;
+                for (i = 0; i < n && unknown[i] != word->peer; i++)
+                        ;
+                if (i == REMOTE_UNREACHED_MAX)
+                        return false;
+                if (i == n)
+                        unknown[n++] = word->peer;
         }
         return true;
 }
@@ -199,30 +210,60 @@ int comm_remote_begin(struct comm *comm, char *text, size_t text_size) {
         return r;
 }
 
-int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
-        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
-        Railmux__Peer__Join body = RAILMUX__PEER__JOIN__INIT;
+static void remote_join_body(const struct comm_member *member, Railmux__Peer__Join *ret_body) {
         struct comm *comm = member->comm;
         struct plan_known known;
 
-        body.comm_id.data = comm->id;
-        body.comm_id.len = COMM_ID_BYTES;
-        body.tenant = comm->tenant->name;
-        body.rank = member->rank;
-        body.n_ranks = comm->n_ranks;
-        body.gpu = member->gpu;
-        body.name = comm->name;
-        body.attempt = comm->number;
-        body.device = comm->manager->on_device;
+        railmux__peer__join__init(ret_body);
+        ret_body->comm_id.data = comm->id;
+        ret_body->comm_id.len = COMM_ID_BYTES;
+        ret_body->tenant = comm->tenant->name;
+        ret_body->rank = member->rank;
+        ret_body->n_ranks = comm->n_ranks;
+        ret_body->gpu = member->gpu;
+        ret_body->name = comm->name;
+        ret_body->attempt = comm->number;
+        ret_body->device = comm->manager->on_device;
         executor_links_known(comm->manager, &known);
-        body.widenings = known.widenings;
-        body.algorithms = known.algorithms;
+        ret_body->widenings = known.widenings;
+        ret_body->algorithms = known.algorithms;
+}
+
+int comm_remote_join(struct comm_member *member, char *text, size_t text_size) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        struct comm_remote *remote = member->comm->remote;
+        Railmux__Peer__Join body;
+
+        if (remote->root && !peer_is_up(remote->root))
+                return 0; /* comm_remote_up */
+        remote_join_body(member, &body);
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_JOIN;
         message.join = &body;
-        if (!cluster_send(comm->remote->cluster, comm->remote->root, &message))
+        if (!cluster_send(remote->cluster, remote->root, &message))
                 return 0;
         snprintf(text, text_size, "the node that made the communicator id cannot be told of rank %u", member->rank);
         return COMM_E_RESOURCE;
+}
+
+static bool remote_join_all(struct comm *comm) {
+        char text[160];
+
+        for (uint32_t r = 0; r < comm->n_ranks; r++)
+                if (comm->members[r].session && comm_remote_join(&comm->members[r], text, sizeof(text))) {
+                        comm_join_fail(comm, RMX_E_NO_MEMORY, "%s", text);
+                        return false;
+                }
+        return true;
+}
+
+void comm_remote_up(struct cluster *cluster, const struct peer *peer) {
+        struct comm *comm, *next;
+
+        for (comm = cluster->manager->comms; comm; comm = next) {
+                next = comm->hh.next; /* (one that joins has no splits, which would go with it) */
+                if (comm->remote && comm->remote->root == peer && comm->state == COMM_JOINING)
+                        (void)remote_join_all(comm);
+        }
 }
 
 bool comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) {
@@ -235,22 +276,7 @@ bool comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) 
                 comm_join_fail(comm, RMX_E_NO_MEMORY, "%s", text);
                 return false;
         }
-        for (uint32_t r = 0; r < comm->n_ranks; r++)
-                if (comm->members[r].session && comm_remote_join(&comm->members[r], text, sizeof(text))) {
-                        comm_join_fail(comm, RMX_E_NO_MEMORY, "%s", text);
-                        return false;
-                }
-        return true;
-}
-
-void comm_remote_root_gone(struct comm *comm) {
-        char ignored[160];
-
-        for (uint32_t r = 0; r < comm->n_ranks; r++)
-                if (comm->members[r].session) {
-                        (void)comm_remote_join(&comm->members[r], ignored, sizeof(ignored));
-                        return;
-                }
+        return remote_join_all(comm);
 }
 
 /* From here, to the root: this part has failed. */
@@ -270,14 +296,25 @@ static void remote_tell_root(struct comm *comm, uint32_t rank, uint32_t code, co
                 peer_drop(comm->remote->root, "out of memory"); /* then it hears that this node is lost */
 }
 
+/* The root is away. Of one rank here it is told before that it has failed: else it would not listen. */
+static void remote_tell_root_later(struct comm *comm, uint32_t code, const char *text) {
+        struct comm_remote *remote = comm->remote;
+        Railmux__Peer__Join body;
+        uint32_t r = 0;
+
+        while (r + 1 < comm->n_ranks && !comm->members[r].session)
+                r++;
+        remote_join_body(&comm->members[r], &body);
+        last_word_keep(&remote->cluster->words, remote->root, &body, code, text);
+}
+
 void comm_remote_join_ended(struct comm *comm, uint32_t rank, uint32_t code, const char *text) {
         struct comm_remote *remote = comm->remote;
 
-        if (remote->has_root && !remote->over) {
+        if (remote->has_root && !remote->over && remote->root && !peer_is_up(remote->root))
+                remote_tell_root_later(comm, code, text);
+        else if (remote->has_root && !remote->over)
                 remote_tell_root(comm, rank, code, text);
-                if (remote->root && !peer_is_up(remote->root))
-                        peer_linger(&remote->cluster->lingers, remote->root);
-        }
         /* The root counts on this part since READY, and GO may be out: the others hear it from here. */
         if (comm->remote->attached && !comm->remote->heard)
                 comm_remote_tell_failed(comm, code, -1, text, -1);

@@ -78,9 +78,8 @@ const char *comm_remote_node(const struct comm *comm, uint32_t rank);
 /* No rank of this node is left. True: the others still need what it has sent; comm_settle comes again. */
 bool comm_remote_keeps(struct comm *comm);
 void comm_remote_free(struct comm *comm);
-/* The daemon that gathers it is lost, and it is about to fail (comm_remote_join_ended): one that takes that daemon's
- * place knows nothing of the ranks here, and its own might wait for them. So it is told of one before. */
-void comm_remote_root_gone(struct comm *comm);
+/* A daemon is connected: if it gathers communicators it is told of the ranks here. */
+void comm_remote_up(struct cluster *cluster, const struct peer *peer);
 /* Another node brings ranks of a communicator whose id was made here. false: those of this node have failed. */
 bool comm_remote_here(struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]);
 

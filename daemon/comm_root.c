@@ -269,6 +269,41 @@ static struct gathering *root_join_first(struct cluster *cluster, const struct p
         return gathering;
 }
 
+/* No place is left for one more: it has failed before it began, for all ranks. */
+static void root_join_no_room(struct cluster *cluster, struct peer *peer, struct gathering *gathering,
+                              const Railmux__Peer__Join *body) {
+        if (gathering->state != GATHERING_FAILED)
+                gathering_bury(gathering, RMX_E_LIMIT);
+        gathering->code = RMX_E_LIMIT;
+        snprintf(gathering->text, sizeof(gathering->text),
+                 "the daemon that gathers the communicator has no room for another of this tenant or node");
+        gathering_note_told(gathering, peer, body->attempt);
+        root_tell_failed(cluster, peer, gathering->id, body->attempt, body->rank, gathering->code, gathering->text);
+        (void)comm_remote_here(cluster, body->comm_id.data);
+}
+
+/* What the rank belongs to, known (may be NULL) or new. NULL: the node has been told that there is nothing. */
+static struct gathering *root_join_known(struct cluster *cluster, struct peer *peer, struct gathering *gathering,
+                                         const Railmux__Peer__Join *body) {
+        const bool goes_on = gathering && gathering->state != GATHERING_FAILED;
+        const bool room = goes_on || gatherings_have_room(cluster, peer, body->tenant);
+
+        if (!gathering)
+                gathering = root_join_first(cluster, peer, body);
+        if (gathering && gathering->state == GATHERING_FAILED && root_join_late(cluster, peer, gathering, body))
+                return NULL;
+        if (gathering && !room) {
+                root_join_no_room(cluster, peer, gathering, body);
+                return NULL;
+        }
+        if (gathering && gathering->state == GATHERING_FAILED)
+                gathering = gathering_again(gathering, peer, body);
+        if (!gathering)
+                root_tell_failed(cluster, peer, body->comm_id.data, body->attempt, body->rank, RMX_E_NO_MEMORY,
+                                 "the daemon that gathers the communicator has no memory for another");
+        return gathering;
+}
+
 static const char *root_gpus(bool device) {
         return device ? "GPUs" : "emulated GPUs";
 }
@@ -309,18 +344,9 @@ void comm_root_join(struct cluster *cluster, struct peer *peer, const Railmux__P
         told = gathering ? gathering_told(gathering, peer) : NULL;
         if (told && *told == body->attempt)
                 return; /* they have passed each other on the way */
+        gathering = root_join_known(cluster, peer, gathering, body);
         if (!gathering)
-                gathering = root_join_first(cluster, peer, body);
-        if (gathering && gathering->state == GATHERING_FAILED) {
-                if (root_join_late(cluster, peer, gathering, body))
-                        return;
-                gathering = gathering_again(gathering, peer, body);
-        }
-        if (!gathering) {
-                root_tell_failed(cluster, peer, body->comm_id.data, body->attempt, body->rank, RMX_E_LIMIT,
-                                 "the daemon that gathers the communicator has no room for another");
                 return;
-        }
         if (gathering->n_ranks != body->n_ranks) {
                 snprintf(text, sizeof(text), "n_ranks is %u, but other ranks said %u", body->n_ranks,
                          gathering->n_ranks);

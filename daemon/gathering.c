@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GATHERINGS_FAILED_MAX 256u /* of a tenant */
-#define GATHERINGS_TENANT_MAX 1024u
-#define GATHERINGS_PEER_MAX   1024u /* that another node has begun, of those that have not failed */
+#define FAILED_TENANT_MAX     256u
+#define FAILED_MAX            2048u
+#define GATHERINGS_TENANT_MAX 1024u /* these three: of those that have not failed */
+#define GATHERINGS_PEER_MAX   2048u /* that another node has begun */
 #define GATHERINGS_MAX        4096u
 
 struct gathering *gathering_find(const struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]) {
@@ -114,39 +115,33 @@ void gathering_bury(struct gathering *gathering, uint32_t code) {
         gathering->code = code;
         gathering->state = GATHERING_FAILED;
         gathering_release(gathering);
-        if (gatherings_failed(gathering->cluster, gathering->tenant, &first) > GATHERINGS_FAILED_MAX)
+        if (gatherings_failed(gathering->cluster, gathering->tenant, &first) > FAILED_TENANT_MAX ||
+            gatherings_failed(gathering->cluster, NULL, &first) > FAILED_MAX)
                 gathering_free(first);
 }
 
-/* Is there a place for one more? Those that are kept only to tell late ranks make room. */
-static bool gatherings_have_room(struct cluster *cluster, const struct peer *peer, const char *tenant) {
-        unsigned int n_tenant = 0, n_peer = 0;
-        struct gathering *g, *first;
+bool gatherings_have_room(const struct cluster *cluster, const struct peer *peer, const char *tenant) {
+        unsigned int n = 0, n_tenant = 0, n_peer = 0;
+        const struct gathering *g;
 
         for (g = cluster->gatherings; g; g = g->hh.next) {
-                n_tenant += g->state != GATHERING_FAILED && strcmp(g->tenant, tenant) == 0;
-                n_peer += peer && g->n_nodes > 0 && g->nodes[0].peer == peer;
+                if (g->state == GATHERING_FAILED)
+                        continue;
+                n++;
+                n_tenant += strcmp(g->tenant, tenant) == 0;
+                n_peer += memcmp(g->begun_by, gathering_node_id(cluster, peer), PEER_NODE_BYTES) == 0;
         }
-        if (n_tenant >= GATHERINGS_TENANT_MAX || n_peer >= GATHERINGS_PEER_MAX)
-                return false;
-        if (HASH_COUNT(cluster->gatherings) < GATHERINGS_MAX)
-                return true;
-        if (!gatherings_failed(cluster, NULL, &first))
-                return false;
-        gathering_free(first);
-        return true;
+        return n < GATHERINGS_MAX && n_tenant < GATHERINGS_TENANT_MAX && (!peer || n_peer < GATHERINGS_PEER_MAX);
 }
 
 struct gathering *gathering_new(struct cluster *cluster, const struct peer *peer, const Railmux__Peer__Join *body) {
-        struct gathering *gathering;
+        struct gathering *gathering = calloc(1, sizeof(*gathering));
 
-        if (!gatherings_have_room(cluster, peer, body->tenant))
-                return NULL;
-        gathering = calloc(1, sizeof(*gathering));
         if (!gathering)
                 return NULL;
         gathering->cluster = cluster;
         memcpy(gathering->id, body->comm_id.data, COMM_ID_BYTES);
+        memcpy(gathering->begun_by, gathering_node_id(cluster, peer), PEER_NODE_BYTES);
         snprintf(gathering->tenant, sizeof(gathering->tenant), "%s", body->tenant);
         session_clean_name(gathering->name, body->name);
         gathering->n_ranks = body->n_ranks;

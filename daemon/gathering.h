@@ -24,7 +24,8 @@ struct gathering {
         struct comm_turn turn; /* OPEN: all have come */
         enum gathering_state state;
         uint8_t id[COMM_ID_BYTES];
-        uint64_t key; /* once assigned */
+        uint8_t begun_by[PEER_NODE_BYTES]; /* the node whose rank came first */
+        uint64_t key;                      /* once assigned */
         char tenant[PEER_NAME_MAX], name[PEER_NAME_MAX];
         uint32_t n_ranks, n_joined, n_nodes;
         bool device;             /* its ranks are on GPUs */
@@ -51,7 +52,9 @@ struct gathering {
 /* By id; by key, of one that is assigned. NULL: none. */
 struct gathering *gathering_find(const struct cluster *cluster, const uint8_t id[COMM_ID_BYTES]);
 struct gathering *gathering_of_key(const struct cluster *cluster, uint64_t key);
-/* The first rank of it has come. NULL: no memory, or no room for one more of this tenant or node. */
+/* Is there a place for one more that this tenant and node (NULL: this one) begin? */
+bool gatherings_have_room(const struct cluster *cluster, const struct peer *peer, const char *tenant);
+/* The first rank of it has come. NULL: no memory. */
 struct gathering *gathering_new(struct cluster *cluster, const struct peer *peer, const Railmux__Peer__Join *body);
 /* It has failed, and those who know try again. Of what others have sent before they were told something may still be on
  * its way: the new one knows these parts, too. NULL as gathering_new; the old one has gone. */

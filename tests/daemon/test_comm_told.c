@@ -3,6 +3,7 @@
 #include "tests/daemon/comm_nodes_fixture.h"
 
 #include "railmux/railmux.h"
+#include "util/clock.h"
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,33 +54,48 @@ static void say_rank(struct neighbour *n, const uint8_t *id, const char *tenant,
         say_of(n, &message);
 }
 
-/* Ids that railmuxd makes. There is a limit on how many it makes in a second. */
-#define IDS 512u
+static void ask_id(struct both *b, const char *tenant, uint64_t number) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__IdAsk ask = RAILMUX__PEER__ID_ASK__INIT;
+
+        ask.key = ~KEY;
+        ask.number = number;
+        ask.tenant = (char *)tenant;
+        message.body_case = SAYS(ID_ASK);
+        message.id_ask = &ask;
+        say(b, &message);
+}
+
+/* Ids that railmuxd makes. It makes only so many in a second, and the others are asked for when that has passed. */
+#define IDS 1024u
 static void ask_ids(struct both *b, const char *tenant, uint32_t n, uint8_t (*ret_ids)[COMM_ID_BYTES]) {
         static uint64_t before;
-        uint32_t n_told = 0;
+        bool made[IDS] = {false};
+        uint32_t n_made = 0;
 
         assert_true(n <= IDS);
-        for (uint32_t i = 0; i < n; i++) {
-                Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
-                Railmux__Peer__IdAsk ask = RAILMUX__PEER__ID_ASK__INIT;
+        while (n_made < n) {
+                const uint64_t end_ns = clock_now_ns() + UINT64_C(1000000000);
+                uint32_t n_asked = n - n_made;
 
-                ask.key = ~KEY;
-                ask.number = before + i;
-                ask.tenant = (char *)tenant;
-                message.body_case = SAYS(ID_ASK);
-                message.id_ask = &ask;
-                say(b, &message);
-        }
-        while (n_told < n) {
-                const Railmux__Peer__IdTold *told = take(b, SAYS(ID_TOLD))->id_told;
+                for (uint32_t i = 0; i < n; i++)
+                        if (!made[i])
+                                ask_id(b, tenant, before + i);
+                while (n_asked > 0) {
+                        const Railmux__Peer__IdTold *told = take(b, SAYS(ID_TOLD))->id_told;
 
-                if (told->key != ~KEY || told->number < before)
-                        continue; /* of settle() */
-                assert_int_equal(told->code, 0);
-                assert_int_equal(told->comm_id.len, COMM_ID_BYTES);
-                memcpy(ret_ids[told->number - before], told->comm_id.data, COMM_ID_BYTES);
-                n_told++;
+                        if (told->key != ~KEY || told->number < before)
+                                continue; /* of settle() */
+                        n_asked--;
+                        if (told->code == RMX_E_LIMIT)
+                                continue;
+                        assert_int_equal(told->code, 0);
+                        assert_int_equal(told->comm_id.len, COMM_ID_BYTES);
+                        memcpy(ret_ids[told->number - before], told->comm_id.data, COMM_ID_BYTES);
+                        made[told->number - before] = true;
+                        n_made++;
+                }
+                both_wait(b, n_made == n || clock_now_ns() > end_ns);
         }
         before += n;
 }
@@ -181,6 +197,7 @@ static void test_root_new(void **unused) {
                 assert_int_equal(take_comm(b.clients[0], call).code, RMX_E_PEER_LOST);
                 /* Both know, and so it can be made. */
                 call = send_comm_create(b.clients[0], b.id, RANKS, 0);
+                (void)take_ack(b.clients[0], send_buffer_destroy(b.clients[0], 77), NULL, 0); /* it has been heard */
                 (void)send_comm_create(b.clients[1], b.id, RANKS, 1);
                 settle(&b);
                 say_join(&b, 2, 8);
@@ -274,37 +291,115 @@ static void test_late(void **unused) {
         finish(&b);
 }
 
-/* One node's gatherings leave room for those of others. */
+/* A tenant's gatherings leave room for others on its node, and one node's for those of others. Where there is no room
+ * all ranks hear of it, those here and late ones too. */
 static void test_crowd(void **unused) {
         static uint8_t ids[2][IDS][COMM_ID_BYTES];
-        uint8_t more[1][COMM_ID_BYTES];
+        const Railmux__Peer__JoinFailed *failed;
+        uint8_t more[2][COMM_ID_BYTES];
+        uint64_t call;
         struct both b;
 
         (void)unused;
         begin(&b, 0xee, 1);
-        ask_ids(&b, "three", 1, more);
         ask_ids(&b, "one", IDS, ids[0]);
         ask_ids(&b, "two", IDS - 1, ids[1]);
-        for (uint32_t i = 0; i < 2 * IDS - 1; i++)
-                say_rank(&b.n, ids[i % 2][i / 2], i % 2 ? "two" : "one", 1);
+        for (uint32_t i = 0; i < IDS; i++)
+                say_rank(&b.n, ids[0][i], "one", 1);
         settle(&b);
         assert_false(has_heard(&b.n, SAYS(JOIN_FAILED)));
-        say_rank(&b.n, b.id, "default", 1);
-        settle(&b);
-        assert_false(has_heard(&b.n, SAYS(JOIN_FAILED)));
-        say_rank(&b.n, more[0], "three", 1);
-        assert_int_equal(take(&b, SAYS(JOIN_FAILED))->join_failed->code, RMX_E_LIMIT);
+        ask_ids(&b, "one", 1, more);
+        say_rank(&b.n, more[0], "one", 1);
+        failed = take(&b, SAYS(JOIN_FAILED))->join_failed;
+        assert_int_equal(failed->code, RMX_E_LIMIT);
+        assert_memory_equal(failed->comm_id.data, more[0], COMM_ID_BYTES);
         third_start(&b, 0xdd, 1);
+        say_rank(&b.third, more[0], "one", 2);
+        assert_int_equal(take_of(&b, &b.third, SAYS(JOIN_FAILED))->join_failed->code, RMX_E_LIMIT);
+
+        for (uint32_t i = 0; i < IDS - 1; i++)
+                say_rank(&b.n, ids[1][i], "two", 1);
+        ask_ids(&b, "three", 2, more);
+        say_rank(&b.n, more[0], "three", 1);
+        settle(&b);
+        assert_false(has_heard(&b.n, SAYS(JOIN_FAILED)));
+        say_rank(&b.n, more[1], "three", 1);
+        assert_int_equal(take(&b, SAYS(JOIN_FAILED))->join_failed->code, RMX_E_LIMIT);
+        call = send_comm_create(b.clients[0], b.id, 64, 0);
+        settle(&b);
+        say_rank(&b.n, b.id, "default", 1);
+        both_wait(&b, client_find(b.clients[0], call));
+        assert_int_equal(take_comm(b.clients[0], call).code, RMX_E_LIMIT);
+        ask_ids(&b, "three", 1, more);
         say_rank(&b.third, more[0], "three", 2);
         settle_of(&b, &b.third);
         assert_false(has_heard(&b.third, SAYS(JOIN_FAILED)));
         finish(&b);
 }
 
+/* Calls that are taken back, with ids of nodes that nobody has reached, count like those that wait. */
+static void test_taken_back(void **unused) {
+        uint8_t node[PEER_NODE_BYTES], id[COMM_ID_BYTES];
+        char address[COMM_ID_ADDRESS_BYTES];
+        int deaf[17];
+        struct both b;
+
+        (void)unused;
+        begin(&b, 0xee, 1);
+        memset(node, 0x55, sizeof(node));
+        for (uint32_t i = 0; i < 17; i++) {
+                uint32_t code;
+
+                deaf[i] = deaf_open(address);
+                for (uint32_t n = 0; n < 2; n++) {
+                        uint64_t call;
+
+                        make_id(id, node, address, n);
+                        call = send_comm_create(b.clients[0], id, RANKS, 0);
+                        (void)take_ack(b.clients[0], send_join_cancel(b.clients[0], id, 0), NULL, 0);
+                        code = take_comm(b.clients[0], call).code;
+                        assert_int_equal(code, i < 16 ? RMX_E_ABORTED : RMX_E_LIMIT);
+                }
+        }
+        for (uint32_t i = 0; i < 17; i++)
+                close(deaf[i]);
+        finish(&b);
+}
+
+/* Of what a tenant's calls leave for a node that is away the oldest goes first. */
+static void test_last_words(void **unused) {
+        static uint8_t ids[70][COMM_ID_BYTES];
+        uint64_t call;
+        struct both b;
+
+        (void)unused;
+        begin(&b, 0xee, 1);
+        for (uint32_t i = 0; i < 70; i++)
+                make_id(ids[i], peers_node(b.n.peers), peers_address(b.n.peers), i);
+        call = send_comm_create(b.clients[0], ids[0], RANKS, 0);
+        (void)take(&b, SAYS(JOIN));
+        neighbour_stop(&b);
+        assert_int_equal(take_comm(b.clients[0], call).code, RMX_E_PEER_LOST); /* since then it is waited for */
+        for (uint32_t i = 1; i < 70; i++) {
+                call = send_comm_create(b.clients[0], ids[i], RANKS, 0);
+                (void)take_ack(b.clients[0], send_join_cancel(b.clients[0], ids[i], 0), NULL, 0);
+                assert_int_not_equal(take_comm(b.clients[0], call).code, 0);
+        }
+        neighbour_start(&b, 0xee, 2);
+        for (uint32_t i = 6; i < 70; i++) {
+                assert_memory_equal(take(&b, SAYS(JOIN))->join->comm_id.data, ids[i], COMM_ID_BYTES);
+                assert_memory_equal(take(&b, SAYS(JOIN_FAILED))->join_failed->comm_id.data, ids[i], COMM_ID_BYTES);
+        }
+        settle(&b);
+        assert_false(has_heard(&b.n, SAYS(JOIN)));
+        finish(&b);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_refused),   cmocka_unit_test(test_root_lost), cmocka_unit_test(test_root_new),
-                cmocka_unit_test(test_unreached), cmocka_unit_test(test_late),      cmocka_unit_test(test_crowd),
+                cmocka_unit_test(test_refused),   cmocka_unit_test(test_root_lost),  cmocka_unit_test(test_root_new),
+                cmocka_unit_test(test_unreached), cmocka_unit_test(test_taken_back), cmocka_unit_test(test_late),
+                cmocka_unit_test(test_crowd),     cmocka_unit_test(test_last_words),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

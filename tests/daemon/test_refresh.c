@@ -83,7 +83,7 @@ static void test_silent(void **unused) {
         (void)unused;
         fixture_setup(&f, NULL, false);
         f.executor.operations = 5;
-        assert_int_equal(take(&f, ask(&f)), 5);
+        fixture_wait(&f, take(&f, ask(&f)) == 5);
         f.executor.operations = 6;
         begin_ns = clock_now_ns();
         assert_int_equal(take(&f, ask_in_vain(&f)), 5);
@@ -138,19 +138,24 @@ static void test_own_time(void **unused) {
         fixture_teardown(&f);
 }
 
-/* Nobody waits for one that has ended. */
+/* Nobody waits for one that has ended: not all of the time, unless the machine takes that. */
 static void test_executor_ends(void **unused) {
-        int first, second;
+        bool in_time = false;
         struct fixture f;
 
         (void)unused;
         fixture_setup(&f, NULL, false);
-        first = ask_in_vain(&f);
-        second = ask(&f);
-        executor_connect(&f, true);
-        f.executor.slow_query = false;
-        take(&f, first);
-        take(&f, second);
+        for (unsigned int round = 0; round < ROUNDS && !in_time; round++) {
+                const uint64_t begin_ns = clock_now_ns();
+                int first = ask_in_vain(&f), second = ask(&f);
+
+                executor_connect(&f, true);
+                f.executor.slow_query = false;
+                take(&f, first);
+                take(&f, second);
+                in_time = clock_now_ns() - begin_ns < BOUND_NS;
+        }
+        assert_true(in_time);
         fixture_wait(&f, f.executor.welcome);
         f.executor.operations = 7;
         fixture_wait(&f, take(&f, ask(&f)) == 7);
