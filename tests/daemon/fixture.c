@@ -231,13 +231,18 @@ static void fixture_hand_over(struct fixture *fixture) {
         setenv("LISTEN_FDNAMES", names, 1);
 }
 
-void fixture_start(struct fixture *fixture) {
+void fixture_hear(struct fixture *fixture) {
         struct pollfd pending = {.fd = fixture->notify_fd, .events = POLLIN};
-        unsigned int ready;
 
-        /* As service managers do: what the predecessor had sent counts before its successor starts. */
         while (fixture->managed && poll(&pending, 1, 0) > 0)
                 fixture_notified(fixture);
+}
+
+void fixture_start(struct fixture *fixture) {
+        unsigned int ready;
+
+        fixture_hear(fixture); /* as service managers do: what the predecessor had sent counts before */
+        fixture->told = 0;
         ready = fixture->n_ready;
         fixture->daemon = fork();
         assert_true(fixture->daemon >= 0);

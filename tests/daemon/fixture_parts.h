@@ -11,6 +11,7 @@ struct fixture;
 /* Directory and files of a fixture; nothing runs yet. */
 void fixture_prepare(struct fixture *fixture, const char *config, bool managed);
 void fixture_notified(struct fixture *fixture);
+void fixture_hear(struct fixture *fixture); /* all notifications that have come */
 void executor_readable(struct fixture *fixture);
 void client_readable(struct client *client);
 /* Nothing that the daemon listens at comes after this. */

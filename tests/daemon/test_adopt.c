@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define RESUMED RAILMUX__SESSION__EVENT__BODY_RESUMED
@@ -616,6 +617,8 @@ static void test_orderly_stop_keeps_the_store(void **unused) {
         struct fixture f;
         struct client *client;
         unsigned int stored;
+        pid_t ended;
+        int status;
 
         (void)unused;
         fixture_setup(&f, NULL, true);
@@ -623,11 +626,14 @@ static void test_orderly_stop_keeps_the_store(void **unused) {
         client_drop(client, client_answer(client, send_ring_open(client, 0)));
         stored = f.n_store;
         fixture_signal(&f, SIGTERM);
-        fixture_wait(&f, f.n_stopping == 1);
-        fixture_wait(&f, f.executor.fd < 0);
+        fixture_wait(&f, (ended = waitpid(f.daemon, &status, WNOHANG)) != 0);
+        assert_int_equal(ended, f.daemon);
+        assert_int_equal(status, 0);
+        f.daemon = 0;
+        fixture_hear(&f); /* whatever it has said to the end */
+        assert_int_equal(f.n_stopping, 1);
         assert_int_equal(f.n_store, stored);
         assert_false(client->eof);
-        fixture_kill(&f); /* at most a zombie by now */
         fixture_start(&f);
         expect_resumed(client);
         executor_connect(&f, false);
