@@ -256,5 +256,7 @@ struct comm_answer take_comm(struct client *client, uint64_t id);
 uint32_t take_failure(struct client *client, uint32_t handle);
 /* Code of an answer that is an Ack or a Failure. */
 uint32_t take_ack(struct client *client, uint64_t id, char *ret_text, size_t size);
+/* It is answered, and not with a Failure. */
+void expect_reply(struct client *client, uint64_t id);
 /* A comm of n clients (opened already); handles by rank. Returns its number. */
 uint64_t make_comm(struct client **clients, uint32_t n, uint32_t *ret_handles);

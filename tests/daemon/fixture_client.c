@@ -484,6 +484,15 @@ uint32_t take_ack(struct client *client, uint64_t id, char *ret_text, size_t siz
         return code;
 }
 
+void expect_reply(struct client *client, uint64_t id) {
+        struct inbox_message *answer = client_answer(client, id);
+
+        assert_non_null(answer);
+        if (answer->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_FAILURE)
+                fail_msg("refused with %u: %s", answer->message->failure->code, answer->message->failure->message);
+        client_drop(client, answer);
+}
+
 uint64_t make_comm(struct client **clients, uint32_t n, uint32_t *ret_handles) {
         uint8_t id[COMM_ID_BYTES];
         uint64_t calls[64], number = 0;

@@ -220,17 +220,17 @@ static void test_buffer_in_use(void **unused) {
         (void)unused;
         fixture_setup(&f, "limits: {buffers: 1}\n", true);
         client = client_open(&f);
-        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        expect_reply(client, send_buffer_create(client, 1, 4096));
         f.executor.in_use = true;
         destroy = send_buffer_destroy(client, 1);
-        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        expect_reply(client, send_ring_open(client, 0));
         assert_int_equal(f.executor.n_retired, 1);
         assert_null(client_find(client, destroy));
 
         succeed(&f, false);
         expect_resumed(client);
         destroy = send_buffer_destroy(client, 1);
-        client_drop(client, client_answer(client, send_ring_open(client, 1)));
+        expect_reply(client, send_ring_open(client, 1));
         assert_null(client_find(client, destroy));
         assert_int_equal(f.executor.n_buffers, 0); /* it was not imported again */
         assert_int_equal(f.executor.n_retired, 1);
@@ -238,7 +238,7 @@ static void test_buffer_in_use(void **unused) {
         assert_int_equal(take_ack(client, send_buffer_create(client, 2, 4096), NULL, 0), RMX_E_LIMIT);
         executor_send_released(&f, client->session, 1);
         assert_int_equal(take_ack(client, destroy, NULL, 0), 0);
-        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        expect_reply(client, send_buffer_create(client, 1, 4096));
         client_close(client);
         fixture_wait_idle(&f);
         fixture_teardown(&f);
@@ -401,7 +401,7 @@ static void test_port_is_taken(void **unused) {
         fixture_start(&f);
         executor_connect(&f, true);
         expect_resumed(client);
-        client_drop(client, client_answer(client, send_buffer_create(client, 1, 4096)));
+        expect_reply(client, send_buffer_create(client, 1, 4096));
         fixture_assert_says(&f, "status", NULL, text);
         fixture_assert_says(&f, "peers", NULL, "Address already in use");
         close(fd);
@@ -605,7 +605,7 @@ static void test_unusable_state(void **unused) {
         executor_connect(&f, false);
         fixture_wait(&f, f.executor.n_sessions == 0);
         fresh = client_open(&f);
-        client_drop(fresh, client_answer(fresh, send_ring_open(fresh, 0)));
+        expect_reply(fresh, send_ring_open(fresh, 0));
         client_close(fresh);
         fixture_wait_idle(&f);
         fixture_wait(&f, f.n_store == 4);
@@ -637,7 +637,7 @@ static void test_orderly_stop_keeps_the_store(void **unused) {
         fixture_start(&f);
         expect_resumed(client);
         executor_connect(&f, false);
-        client_drop(client, client_answer(client, send_ring_open(client, 1)));
+        expect_reply(client, send_ring_open(client, 1));
         client_close(client);
         fixture_wait_idle(&f);
         fixture_teardown(&f);

@@ -82,7 +82,7 @@ static void test_beside_a_busy_service_manager(void **unused) {
         f.busy = true;
         began_ns = clock_now_ns();
         for (uint32_t i = 1; i <= 4; i++)
-                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+                expect_reply(client, send_buffer_create(client, i, 4096));
         assert_true(clock_now_ns() - began_ns < UINT64_C(4000000000)); /* it waits for 400 ms, once */
         f.busy = false;
         fixture_wait(&f, fixture_ctl_says(&f, "status", NULL, "slow to keep descriptors"));
@@ -90,7 +90,7 @@ static void test_beside_a_busy_service_manager(void **unused) {
         assert_int_equal(f.n_barriers, barriers + 1);
         /* In the end it is waited for again, and then all is well. */
         for (uint32_t i = 5; fixture_ctl_says(&f, "status", NULL, "slow to keep descriptors"); i++) {
-                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+                expect_reply(client, send_buffer_create(client, i, 4096));
                 assert_int_equal(take_ack(client, send_buffer_destroy(client, i), NULL, 0), 0);
         }
         assert_true(f.n_barriers > barriers + 1);
@@ -119,14 +119,14 @@ static void test_beside_a_full_service_manager(void **unused) {
         fixture_setup(&f, patient, true);
         client = client_open(&f);
         for (uint32_t i = 1; i <= 2; i++)
-                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+                expect_reply(client, send_buffer_create(client, i, 4096));
         f.busy = true;
         fill_service_manager(&f);
         for (uint32_t i = 3; i <= 6; i++)
-                client_drop(client, client_answer(client, send_buffer_create(client, i, 4096)));
+                expect_reply(client, send_buffer_create(client, i, 4096));
         for (uint32_t i = 2; i <= 3; i++)
                 assert_int_equal(take_ack(client, send_buffer_destroy(client, i), NULL, 0), 0);
-        client_drop(client, client_answer(client, send_buffer_create(client, 2, 4096)));
+        expect_reply(client, send_buffer_create(client, 2, 4096));
         fixture_assert_says(&f, "status", NULL, "slow to keep descriptors");
         f.busy = false;
         for (uint32_t i = 1; i <= 6; i++) {

@@ -223,8 +223,8 @@ static void test_memory_lost(void **state) {
         uint32_t handles[GPUS];
         uint8_t id[COMM_ID_BYTES];
 
-        client_drop(client, client_answer(client, send_ring_open_device(client, 3, "old", 0)));
-        client_drop(client, client_answer(client, send_buffer_create_device(client, 1, 4096, 3, "old")));
+        expect_reply(client, send_ring_open_device(client, 3, "old", 0));
+        expect_reply(client, send_buffer_create_device(client, 1, 4096, 3, "old"));
         plane_kill(f, 3);
         assert_int_equal(failure_of(client, set->all_handles[3], NULL, 0), RMX_E_DEVICE_LOST);
         plane_write(f, 3, "fail", "ring_attach 5");
@@ -234,7 +234,7 @@ static void test_memory_lost(void **state) {
         call_id_create(client, id);
         assert_int_equal(take_comm(client, send_comm_create_on(client, id, GPUS, 3, 3)).code, RMX_E_DEVICE_LOST);
         plane_write(f, 3, "fail", NULL);
-        client_drop(client, client_answer(client, send_ring_open_device(client, 3, "new", 0)));
+        expect_reply(client, send_ring_open_device(client, 3, "new", 0));
         assert_int_equal(plane_count(f, 3, "ring_attach"), 3);
         make_comm(set->clients, GPUS, handles);
         assert_int_equal(plane_count(f, 3, "buffer_import"), 2);

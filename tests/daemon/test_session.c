@@ -150,7 +150,7 @@ static void test_buffers(void **unused) {
         assert_int_equal(take_ack(client, send_buffer_destroy(client, 7), NULL, 0), 0); /* repeated */
 
         /* while one is being destroyed its number is not free */
-        client_drop(client, client_answer(client, send_buffer_create(client, 9, 4096)));
+        expect_reply(client, send_buffer_create(client, 9, 4096));
         f.executor.hold = true;
         first = send_buffer_destroy(client, 9);
         fixture_wait(&f, f.executor.n_held == 1);
@@ -166,7 +166,7 @@ static void test_buffers(void **unused) {
         f.executor.refuse = RAILMUX__EXECUTOR__MESSAGE__BODY_RING_ATTACH;
         assert_int_equal(take_ack(client, send_ring_open(client, 0), NULL, 0), RMX_E_UNSUPPORTED);
         f.executor.refuse = 0;
-        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        expect_reply(client, send_ring_open(client, 0));
         client_close(client);
         fixture_wait_idle(&f);
         fixture_teardown(&f);
@@ -210,7 +210,7 @@ static void test_buffers_in_use(void **unused) {
         executor_send_released(&f, client->session, 1000);
         executor_send_released(&f, client->session + 1000, 1);
         assert_int_equal(take_ack(client, destroy[3], NULL, 0), 0);
-        client_drop(other, client_answer(other, send_buffer_create(other, 1, 4096)));
+        expect_reply(other, send_buffer_create(other, 1, 4096));
         assert_int_equal(take_ack(other, send_buffer_create(other, 2, 4096), NULL, 0), RMX_E_LIMIT);
 
         /* a release that comes before the answer is about an earlier one of that number */
@@ -229,7 +229,7 @@ static void test_buffers_in_use(void **unused) {
         executor_connect(&f, false);
         round_trip(client, &gpu);
         assert_int_equal(f.executor.n_retired, MANY - 1);
-        client_drop(other, client_answer(other, send_buffer_create(other, 1, 4096)));
+        expect_reply(other, send_buffer_create(other, 1, 4096));
         assert_int_equal(take_ack(other, send_buffer_create(other, 2, 4096), NULL, 0), RMX_E_LIMIT);
         executor_send_released(&f, client->session, 5);
         assert_int_equal(take_ack(client, destroy[5], NULL, 0), 0);
@@ -244,7 +244,7 @@ static void test_buffers_in_use(void **unused) {
         executor_connect(&f, true); /* a new one has none of them */
         for (uint32_t i = 8; i <= MANY; i++)
                 assert_int_equal(take_ack(client, destroy[i], NULL, 0), 0);
-        client_drop(other, client_answer(other, send_buffer_create(other, 2, 4096)));
+        expect_reply(other, send_buffer_create(other, 2, 4096));
 
         destroy[0] = send_buffer_destroy(other, 1); /* with the session it ends in any case */
         round_trip(other, &gpu);
@@ -271,8 +271,8 @@ static void test_limits(void **unused) {
         client_wait_eof(refused);
         client_close(refused);
 
-        client_drop(clients[0], client_answer(clients[0], send_buffer_create(clients[0], 1, 4096)));
-        client_drop(clients[1], client_answer(clients[1], send_buffer_create(clients[1], 1, 4096)));
+        expect_reply(clients[0], send_buffer_create(clients[0], 1, 4096));
+        expect_reply(clients[1], send_buffer_create(clients[1], 1, 4096));
         assert_int_equal(take_ack(clients[2], send_buffer_create(clients[2], 1, 4096), text, sizeof(text)),
                          RMX_E_LIMIT);
         assert_string_equal(text, "tenant default: buffers limit 2 reached");
@@ -280,9 +280,9 @@ static void test_limits(void **unused) {
         assert_int_equal(take_ack(clients[2], send_buffer_create(clients[2], 1, 8 << 20), text, sizeof(text)),
                          RMX_E_LIMIT);
         assert_non_null(strstr(text, "bytes limit"));
-        client_drop(clients[2], client_answer(clients[2], send_buffer_create(clients[2], 1, 4096)));
+        expect_reply(clients[2], send_buffer_create(clients[2], 1, 4096));
 
-        client_drop(clients[0], client_answer(clients[0], send_ring_open(clients[0], 0)));
+        expect_reply(clients[0], send_ring_open(clients[0], 0));
         assert_int_equal(take_ack(clients[0], send_ring_open(clients[0], 1), text, sizeof(text)), RMX_E_LIMIT);
         assert_string_equal(text, "tenant default: rings limit 1 reached");
         for (unsigned int i = 0; i < 3; i++)
@@ -482,7 +482,7 @@ static void test_life_unarmed(void **unused) {
         fixture_wait(&f, fixture_daemon_fds(&f) == fds);
         call = send_life_open(client); /* and once more, before the answer is read */
         ends = take_life(client, send_life_open(client), true);
-        client_drop(client, client_answer(client, call));
+        expect_reply(client, call);
         call_id_create(client, id);
         fixture_wait(&f, f.n_store == 4 + 1 + 2);
         assert_int_equal(f.executor.n_sessions, 1);
@@ -644,12 +644,12 @@ static void test_strange_executors(void **unused) {
         assert_true(second >= 0);
         f.executor.fd = first;
         client = client_open(&f);
-        client_drop(client, client_answer(client, send_ring_open(client, 0)));
+        expect_reply(client, send_ring_open(client, 0));
         /* Garbage ends the connection, not the daemon. */
         assert_int_equal(write(f.executor.fd, "garbage", 7), 7);
         fixture_wait(&f, f.executor.fd < 0);
         executor_connect(&f, false);
-        client_drop(client, client_answer(client, send_ring_open(client, 1)));
+        expect_reply(client, send_ring_open(client, 1));
         client_close(client);
         fixture_wait_idle(&f);
         fixture_teardown(&f);
