@@ -353,8 +353,10 @@ static void test_executor_away(void **unused) {
         assert_int_equal(f.executor.n_rings, 2);
         assert_int_equal(f.executor.n_buffers, 1);
 
-        client_close(client); /* ends while the executor is away: detached when it returns */
         executor_disconnect(&f);
+        fixture_wait(&f, fixture_ctl_says(&f, "--json", "status", "\"state\": \"gone\""));
+        client_close(client); /* ends while the executor is away: detached when it returns */
+        fixture_wait(&f, fixture_ctl_says(&f, "--json", "status", "\"sessions\": 1,"));
         executor_connect(&f, false);
         fixture_wait(&f, f.executor.n_sessions == 1);
 
