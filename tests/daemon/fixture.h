@@ -189,6 +189,9 @@ void fixture_turn_until(struct fixture *fixture, uint64_t end_ns, const char *wh
 
 /* fresh: a new process that holds nothing; else the same one comes back with its inventory. */
 void executor_connect(struct fixture *fixture, bool fresh);
+/* The same in two steps, between which it has only said who it is. */
+void executor_begin(struct fixture *fixture, bool fresh);
+void executor_go_on(struct fixture *fixture);
 void executor_disconnect(struct fixture *fixture);
 void executor_release(struct fixture *fixture);      /* says what it held back */
 void executor_answer_query(struct fixture *fixture); /* says what it noted; is not slow from then on */

@@ -569,6 +569,39 @@ static void test_ring_waits_for_comm(void **unused) {
         fixture_teardown(&f);
 }
 
+/* A rank leaves when the new executor has said who it is, and not yet what it has. */
+static void test_rank_leaves_beside_hello(void **unused) {
+        struct client *clients[2];
+        uint8_t id[COMM_ID_BYTES];
+        uint32_t handles[2];
+        struct fixture f;
+        uint64_t number;
+        uint64_t calls[2];
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        for (uint32_t r = 0; r < 2; r++)
+                clients[r] = client_open(&f);
+        number = make_comm(clients, 2, handles);
+        executor_disconnect(&f);
+        executor_begin(&f, true);
+        fixture_wait(&f, fixture_ctl_says(&f, "--json", "status", "\"state\": \"attaching\""));
+        calls[0] = send_comm_destroy(clients[0], handles[0], 0);
+        call_id_create(clients[0], id); /* railmuxd has read that */
+        executor_go_on(&f);
+        assert_int_equal(take_ack(clients[0], calls[0], NULL, 0), 0);
+        fixture_wait(&f, executor_comm(&f, number));
+        assert_true(executor_comm(&f, number)->left[0]);
+        assert_false(executor_comm(&f, number)->left[1]);
+        calls[1] = send_comm_destroy(clients[1], handles[1], 0);
+        assert_int_equal(take_ack(clients[1], calls[1], NULL, 0), 0);
+        fixture_wait(&f, f.executor.n_comms == 0);
+        for (uint32_t r = 0; r < 2; r++)
+                client_close(clients[r]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_ring_waits_for_comm),
@@ -587,6 +620,7 @@ int main(void) {
                 cmocka_unit_test(test_split_fails_as_a_whole),
                 cmocka_unit_test(test_executor_away_while_attaching),
                 cmocka_unit_test(test_comm_limits),
+                cmocka_unit_test(test_rank_leaves_beside_hello),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
