@@ -544,10 +544,61 @@ static void test_widenings(void **unused) {
         fixture_teardown(&f);
 }
 
+/* What clients have over many successors. */
+struct kept {
+        uint64_t comm; /* 0: not known yet, and so is the rest */
+        uint32_t handles[4];
+        ino_t rings[4][8], buffers[4][4];
+};
+
+static void expect_same(struct client *client, uint64_t call, uint32_t body, ino_t *known) {
+        struct inbox_message *answer = client_answer(client, call);
+
+        assert_non_null(answer);
+        if (answer->message->body_case == RAILMUX__SESSION__MESSAGE__BODY_FAILURE)
+                fail_msg("refused with %u: %s", answer->message->failure->code, answer->message->failure->message);
+        assert_int_equal(answer->message->body_case, body);
+        assert_true(*known == 0 || inode(answer->fds[0]) == *known);
+        *known = inode(answer->fds[0]);
+        client_drop(client, answer);
+}
+
+/* The calls of this round are made again. The buffer of the last one must be there still, and its number is known. */
+static void expect_kept(struct client **clients, const uint8_t id[COMM_ID_BYTES], unsigned int round,
+                        struct kept *kept) {
+        const uint32_t gpu = round % 8, buffer = 1 + round % 3, before = 1 + (round + 2) % 3;
+        const uint32_t destroyed = 1 + (round + 1) % 3;
+        uint64_t calls[4];
+
+        for (uint32_t r = 0; r < 4; r++) {
+                expect_same(clients[r], send_ring_open(clients[r], gpu), RAILMUX__SESSION__MESSAGE__BODY_RING_REPLY,
+                            &kept->rings[r][gpu]);
+                assert_int_equal(take_ack(clients[r], send_buffer_destroy(clients[r], destroyed), NULL, 0), 0);
+                kept->buffers[r][destroyed] = 0;
+                expect_same(clients[r], send_buffer_create(clients[r], buffer, 4096),
+                            RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, &kept->buffers[r][buffer]);
+                if (kept->buffers[r][before])
+                        expect_same(clients[r], send_buffer_create(clients[r], before, 4096),
+                                    RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, &kept->buffers[r][before]);
+        }
+        for (uint32_t r = 0; r < 4; r++)
+                calls[r] = send_comm_create(clients[r], id, 4, r);
+        for (uint32_t r = 0; r < 4; r++) {
+                struct comm_answer made = take_comm(clients[r], calls[r]);
+
+                assert_int_equal(made.code, 0);
+                assert_true(kept->comm == 0 || kept->comm == made.comm);
+                assert_true(round == 0 || kept->handles[r] == made.handle);
+                kept->comm = made.comm;
+                kept->handles[r] = made.handle;
+        }
+}
+
 static void test_killed_again_and_again(void **unused) {
         struct fixture f;
         struct client *clients[4];
         uint8_t id[COMM_ID_BYTES];
+        struct kept kept = {0};
         uint32_t handles[4];
 
         (void)unused;
@@ -570,6 +621,7 @@ static void test_killed_again_and_again(void **unused) {
                         while (clients[r]->inbox) /* answers of the predecessor */
                                 client_drop(clients[r], clients[r]->inbox);
                 }
+                expect_kept(clients, id, round, &kept);
                 if (round % 4 == 3) {
                         make_comm(clients, 4, handles);
                         for (uint32_t r = 0; r < 4; r++)
