@@ -287,6 +287,10 @@ static void cluster_on_merged(struct peer *peer, struct peer *into, void *data) 
         comm_root_merged(cluster, peer, into);
         comm_heard_merged(cluster, peer, into);
         last_words_merged(&cluster->words, peer, into);
+        if (peer_is_up(into)) {
+                last_words_say(&cluster->words, into);
+                comm_remote_up(cluster, into);
+        }
 }
 
 /* ---- what the fabric says ---------------------------------------------------------------------------------------- */

@@ -395,11 +395,36 @@ static void test_last_words(void **unused) {
         finish(&b);
 }
 
+/* A root that is dialled by another address turns out to be connected already. */
+static void test_other_address(void **unused) {
+        uint8_t id[COMM_ID_BYTES], other[COMM_ID_BYTES];
+        char address[COMM_ID_ADDRESS_BYTES];
+        uint64_t call;
+        struct both b;
+
+        (void)unused;
+        begin(&b, 0xee, 1);
+        snprintf(address, sizeof(address), "[::ffff:127.0.0.1]:%s", strrchr(peers_address(b.n.peers), ':') + 1);
+        make_id(id, peers_node(b.n.peers), address, 0);
+        make_id(other, peers_node(b.n.peers), address, 1);
+        call = send_comm_create(b.clients[1], other, RANKS, 2);
+        (void)send_comm_create(b.clients[0], id, RANKS, 1);
+        (void)take_ack(b.clients[1], send_join_cancel(b.clients[1], other, 2), NULL, 0);
+        assert_int_equal(take_comm(b.clients[1], call).code, RMX_E_ABORTED);
+        assert_memory_equal(take(&b, SAYS(JOIN_FAILED))->join_failed->comm_id.data, other, COMM_ID_BYTES);
+        b.n.n_taken = 0;
+        while (memcmp(take(&b, SAYS(JOIN))->join->comm_id.data, id, COMM_ID_BYTES) != 0)
+                continue;
+        finish(&b);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_refused),   cmocka_unit_test(test_root_lost),  cmocka_unit_test(test_root_new),
-                cmocka_unit_test(test_unreached), cmocka_unit_test(test_taken_back), cmocka_unit_test(test_late),
-                cmocka_unit_test(test_crowd),     cmocka_unit_test(test_last_words),
+                cmocka_unit_test(test_refused),       cmocka_unit_test(test_root_lost),
+                cmocka_unit_test(test_root_new),      cmocka_unit_test(test_unreached),
+                cmocka_unit_test(test_taken_back),    cmocka_unit_test(test_late),
+                cmocka_unit_test(test_crowd),         cmocka_unit_test(test_last_words),
+                cmocka_unit_test(test_other_address),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
