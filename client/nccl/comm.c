@@ -339,13 +339,15 @@ static bool comm_is_broken(const struct ncclComm *comm) {
         return broken;
 }
 
-void comm_settle(struct ncclComm *comm) {
+/* Waits until nothing is under way, or it has failed. */
+static void comm_settle(struct ncclComm *comm) {
         while (comm->rmx && !comm_is_broken(comm) && rmx_comm_finish(comm->rmx, FINISH_MS) == RMX_E_TIMEOUT)
                 continue;
 }
 
-bool comm_is_settled(struct ncclComm *comm) {
-        if (comm->config.blocking || !atomic_load(&comm->finalizing))
+/* Is that so? True of one that is not finalized, or has waited. */
+static bool comm_is_settled(struct ncclComm *comm) {
+        if (!atomic_load(&comm->finalizing))
                 return true;
         if (atomic_exchange(&comm->looking, true)) /* one at a time may */
                 return false;
@@ -353,6 +355,15 @@ bool comm_is_settled(struct ncclComm *comm) {
                 atomic_store(&comm->finalizing, false);
         atomic_store(&comm->looking, false);
         return !atomic_load(&comm->finalizing);
+}
+
+ncclResult_t comm_finalize(struct ncclComm *comm) {
+        if (comm->config.blocking) {
+                comm_settle(comm);
+                return ncclSuccess;
+        }
+        atomic_store(&comm->finalizing, true);
+        return comm_is_settled(comm) ? ncclSuccess : ncclInProgress;
 }
 
 bool comm_drain(struct ncclComm *comm) {

@@ -28,7 +28,8 @@ struct ncclComm {
         _Atomic uint64_t magic;
         struct ncclComm *next; /* free ones */
         struct ncclComm *ready_next, *ready_prev;
-        uint32_t generation; /* of the process that made it */
+        struct ncclComm *finalized_next; /* of those that one thread's group has finalized, until its end */
+        uint32_t generation;             /* of the process that made it */
 
         /* Where it is served: by the daemon, or by another library. */
         struct session *session;
@@ -141,10 +142,9 @@ void comm_unbreak(struct ncclComm *comm);
 bool comm_close(struct ncclComm *comm, bool abandon);
 /* Of a destroy: waits for what has been called. True: it was broken. */
 bool comm_drain(struct ncclComm *comm);
-/* Of a finalized one: waits until nothing is under way, or it has failed. */
-void comm_settle(struct ncclComm *comm);
-/* Is that so? True of one that blocks, whose finalize has waited. */
-bool comm_is_settled(struct ncclComm *comm);
+/* On GPUs, of a closed one of which everything is issued: waits until nothing is under way, or it has failed. Without
+ * blocking its state says so. */
+ncclResult_t comm_finalize(struct ncclComm *comm);
 /* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);
 /* Leaves, and frees the object. Not where librailmux's group is open. */

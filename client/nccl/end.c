@@ -220,13 +220,7 @@ static ncclResult_t finalize(struct ncclComm *comm) {
                                    "ncclCommFinalize: this communicator is finalized or revoked");
         if (comm->host)
                 return ncclSuccess;
-        atomic_store(&comm->finalizing, true);
-        if (group_finalize(comm, &result))
-                return result;
-        if (!comm->config.blocking)
-                return comm_is_settled(comm) ? ncclSuccess : ncclInProgress;
-        comm_settle(comm);
-        return ncclSuccess;
+        return group_finalize(comm, &result) ? result : comm_finalize(comm);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {

@@ -48,6 +48,7 @@ struct group {
         struct job *jobs;
         struct ncclComm **comms; /* entered until the end */
         unsigned int n_comms, capacity;
+        struct ncclComm *finalized; /* of those */
 };
 
 /* Of a group that is only to be simulated. */
@@ -114,8 +115,12 @@ bool group_active(void) {
 }
 
 bool group_finalize(struct ncclComm *comm, ncclResult_t *ret_result) {
-        *ret_result = group.depth ? group_keep(comm) : ncclSuccess;
-        return group.depth;
+        if (!group.depth)
+                return false;
+        *ret_result = group_keep(comm);
+        if (!*ret_result)
+                LL_APPEND2(group.finalized, comm, finalized_next);
+        return true;
 }
 
 ncclResult_t group_transfer(const char *what, const struct transfer *transfer) {
@@ -162,11 +167,15 @@ static void release(struct group *g) {
         g->n_comms = 0;
 }
 
-/* What is finalized in it is at rest when it ends. */
-static void settle(const struct group *g) {
-        for (unsigned int i = 0; i < g->n_comms; i++)
-                if (atomic_load(&g->comms[i]->finalizing) && g->comms[i]->config.blocking)
-                        comm_settle(g->comms[i]);
+/* What is finalized in it is at rest when it ends. Only here, behind all that the group has issued: whoever asked for
+ * the state before that would find it at rest, and not look again. */
+static void settle(struct group *g) {
+        struct ncclComm *comm, *next;
+
+        LL_FOREACH_SAFE2(g->finalized, comm, next, finalized_next) {
+                (void)comm_finalize(comm);
+        }
+        g->finalized = NULL;
 }
 
 static void probe(const struct group *g, int code) {

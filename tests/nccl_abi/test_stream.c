@@ -403,10 +403,9 @@ static ncclResult_t state_of(ncclComm_t comm) {
         return async;
 }
 
-/* Without blocking its state says when. */
-static void test_finalize_patiently(struct rig *rig) {
+/* Both ranks, which do not block. */
+static void patient_pair(ncclComm_t *comm) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        ncclComm_t comm[2];
         ncclUniqueId id;
 
         config.blocking = 0;
@@ -419,6 +418,13 @@ static void test_finalize_patiently(struct rig *rig) {
         for (int r = 0; r < 2; r++)
                 while (state_of(comm[r]) == ncclInProgress)
                         sched_yield();
+}
+
+/* Without blocking its state says when. */
+static void test_finalize_patiently(struct rig *rig) {
+        ncclComm_t comm[2];
+
+        patient_pair(comm);
         set_stuck(rig, true);
         CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, comm[0], STREAM(1)));
         assert_int_equal(state_of(comm[0]), ncclSuccess);
@@ -426,6 +432,31 @@ static void test_finalize_patiently(struct rig *rig) {
         assert_int_equal(state_of(comm[0]), ncclInProgress);
         CHECK(ncclCommFinalize(comm[1]));
         assert_int_equal(state_of(comm[1]), ncclSuccess);
+        set_stuck(rig, false);
+        assert_int_equal(state_of(comm[0]), ncclSuccess);
+        comms_end(comm);
+}
+
+static void *look(void *userdata) {
+        return state_of(userdata) == ncclSuccess ? userdata : NULL;
+}
+
+/* In a group it begins at the end, behind what is issued there, also if another thread asks for the state before. */
+static void test_finalize_watched(struct rig *rig) {
+        ncclComm_t comm[2];
+        pthread_t thread;
+        void *result;
+
+        patient_pair(comm);
+        set_stuck(rig, true);
+        CHECK(ncclGroupStart());
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, comm[0], STREAM(1)));
+        CHECK(ncclCommFinalize(comm[0]));
+        assert_int_equal(pthread_create(&thread, NULL, look, comm[0]), 0);
+        pthread_join(thread, &result);
+        assert_ptr_equal(result, comm[0]);
+        (void)ncclGroupEnd();
+        assert_int_equal(state_of(comm[0]), ncclInProgress);
         set_stuck(rig, false);
         assert_int_equal(state_of(comm[0]), ncclSuccess);
         comms_end(comm);
@@ -471,9 +502,10 @@ static void test_deaf(struct rig *rig) {
 }
 
 static void test_all(void **state) {
-        static void (*const parts[])(struct rig *) = {test_places, test_streams, test_factor,   test_memory,
-                                                      test_blocks, test_gone,    test_finalize, test_finalize_patiently,
-                                                      test_broken, test_deaf,    test_error};
+        static void (*const parts[])(struct rig *) = {
+                test_places,           test_streams, test_factor,   test_memory,
+                test_blocks,           test_gone,    test_finalize, test_finalize_patiently,
+                test_finalize_watched, test_broken,  test_deaf,     test_error};
         struct rig rig;
 
         (void)state;
