@@ -167,15 +167,22 @@ static void release(struct group *g) {
         g->n_comms = 0;
 }
 
-/* What is finalized in it is at rest when it ends. Only here, behind all that the group has issued: whoever asked for
- * the state before that would find it at rest, and not look again. */
-static void settle(struct group *g) {
+/* The first error counts; what is in progress is none. */
+static ncclResult_t first_of(ncclResult_t result, ncclResult_t next) {
+        return (result && result != ncclInProgress) || !next ? result : next;
+}
+
+/* What is finalized in it is at rest when it ends, or its state says when. Only here, behind all that the group has
+ * issued: whoever asked for the state before that would find it at rest, and not look again. */
+static ncclResult_t settle(struct group *g) {
+        ncclResult_t result = ncclSuccess;
         struct ncclComm *comm, *next;
 
         LL_FOREACH_SAFE2(g->finalized, comm, next, finalized_next) {
-                (void)comm_finalize(comm);
+                result = first_of(result, comm_finalize(comm));
         }
         g->finalized = NULL;
+        return result;
 }
 
 static void probe(const struct group *g, int code) {
@@ -323,11 +330,6 @@ static ncclResult_t issue(struct group *g, const char *what, bool drop) {
         return result;
 }
 
-/* The first error counts; what is in progress is none. */
-static ncclResult_t first_of(ncclResult_t result, ncclResult_t next) {
-        return (result && result != ncclInProgress) || !next ? result : next;
-}
-
 static bool failed(ncclResult_t result) {
         return result && result != ncclInProgress;
 }
@@ -378,7 +380,7 @@ static ncclResult_t group_finish(struct group *g, const char *what, const struct
         else if (g->fallback)
                 result = first_of(result, FALLBACK(g->fallback, ncclGroupEnd));
         if (!simulation)
-                settle(g);
+                result = first_of(result, settle(g));
         release(g);
         return first_of(result, jobs_run(&g->jobs, true));
 }

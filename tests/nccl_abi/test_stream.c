@@ -455,10 +455,14 @@ static void test_finalize_watched(struct rig *rig) {
         assert_int_equal(pthread_create(&thread, NULL, look, comm[0]), 0);
         pthread_join(thread, &result);
         assert_ptr_equal(result, comm[0]);
-        (void)ncclGroupEnd();
+        assert_int_equal(ncclGroupEnd(), ncclInProgress);
         assert_int_equal(state_of(comm[0]), ncclInProgress);
         set_stuck(rig, false);
         assert_int_equal(state_of(comm[0]), ncclSuccess);
+        CHECK(ncclGroupStart());
+        CHECK(ncclCommFinalize(comm[1]));
+        CHECK(ncclGroupEnd());
+        assert_int_equal(state_of(comm[1]), ncclSuccess);
         comms_end(comm);
 }
 
