@@ -357,15 +357,6 @@ static bool comm_is_settled(struct ncclComm *comm) {
         return !atomic_load(&comm->finalizing);
 }
 
-ncclResult_t comm_finalize(struct ncclComm *comm) {
-        if (comm->config.blocking) {
-                comm_settle(comm);
-                return ncclSuccess;
-        }
-        atomic_store(&comm->finalizing, true);
-        return comm_is_settled(comm) ? ncclSuccess : ncclInProgress;
-}
-
 bool comm_drain(struct ncclComm *comm) {
         bool broken;
 
@@ -457,10 +448,11 @@ static bool is_quieted(struct ncclComm *comm, int code) {
 /* Of one that is ready and has no error yet. */
 static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
         ncclResult_t result = ncclSuccess;
-        bool pends;
+        bool progresses;
         int call, r;
 
-        pends = pendings_look(comm, &call);
+        progresses = pendings_look(comm, &call);
+        progresses |= !comm_is_settled(comm); /* before the error, which may be what ends it */
         r = rmx_comm_error(comm->rmx);
         r = is_quieted(comm, r) ? RMX_OK : r;
         call = is_quieted(comm, call) ? RMX_OK : call;
@@ -472,7 +464,24 @@ static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
                 result = error_raise(ncclSystemError, "%s: the daemon is gone", what);
         if (result)
                 atomic_store(&comm->error, result);
-        return !result && (pends || !comm_is_settled(comm)) ? ncclInProgress : result;
+        return !result && progresses ? ncclInProgress : result;
+}
+
+/* Of one that is ready. */
+static ncclResult_t comm_state(struct ncclComm *comm, const char *what) {
+        ncclResult_t result = (ncclResult_t)atomic_load(&comm->error);
+
+        if (result == ncclRemoteError && atomic_load(&comm->quieted)) /* heard before that */
+                result = ncclSuccess;
+        return result ? result : comm_look(comm, what);
+}
+
+ncclResult_t comm_finalize(struct ncclComm *comm, const char *what) {
+        if (comm->config.blocking)
+                comm_settle(comm);
+        else
+                atomic_store(&comm->finalizing, true);
+        return comm_state(comm, what);
 }
 
 /* Of one that the other library has not made, has not made yet, or has taken back. What it comes from is in progress
@@ -514,11 +523,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
         result = comm->n_pending ? ncclInProgress : (ncclResult_t)atomic_load(&comm->state);
         comm_unlock();
         if (!result)
-                result = (ncclResult_t)atomic_load(&comm->error);
-        if (result == ncclRemoteError && atomic_load(&comm->quieted)) /* heard before that */
-                result = ncclSuccess;
-        if (!result)
-                result = comm_look(comm, __func__);
+                result = comm_state(comm, __func__);
         comm_exit(comm);
         *asyncError = result;
         return ncclSuccess;

@@ -142,9 +142,9 @@ void comm_unbreak(struct ncclComm *comm);
 bool comm_close(struct ncclComm *comm, bool abandon);
 /* Of a destroy: waits for what has been called. True: it was broken. */
 bool comm_drain(struct ncclComm *comm);
-/* On GPUs, of a closed one of which everything is issued: waits until nothing is under way, or it has failed. Without
- * blocking its state says so. */
-ncclResult_t comm_finalize(struct ncclComm *comm);
+/* On GPUs, of a closed one of which everything is issued: waits until nothing is under way, or it has failed, and says
+ * so. Without blocking its state says when. */
+ncclResult_t comm_finalize(struct ncclComm *comm, const char *what);
 /* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);
 /* Leaves, and frees the object. Not where librailmux's group is open. */

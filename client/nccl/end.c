@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The ends of a communicator. Finalize has nothing to flush: what was issued is the daemon's or on streams. But it is
- * over when finalize is, or, without blocking, when the asynchronous state says so. Abort and revoke end what is under
- * way on all ranks; the others hear of it as ncclRemoteError.
+ * over when finalize is, or, without blocking, when the asynchronous state says so; if it has failed, so do they. Abort
+ * and revoke end what is under way on all ranks; the others hear of it as ncclRemoteError.
  *
  * An abort is for when something is stuck, and that may be the daemon. It has to be told, or the other ranks would not
  * hear; executors have to let go of memory; threads at work have to come back. All this is a matter of moments as a
@@ -220,7 +220,7 @@ static ncclResult_t finalize(struct ncclComm *comm) {
                                    "ncclCommFinalize: this communicator is finalized or revoked");
         if (comm->host)
                 return ncclSuccess;
-        return group_finalize(comm, &result) ? result : comm_finalize(comm);
+        return group_finalize(comm, &result) ? result : comm_finalize(comm, "ncclCommFinalize");
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {

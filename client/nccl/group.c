@@ -174,12 +174,12 @@ static ncclResult_t first_of(ncclResult_t result, ncclResult_t next) {
 
 /* What is finalized in it is at rest when it ends, or its state says when. Only here, behind all that the group has
  * issued: whoever asked for the state before that would find it at rest, and not look again. */
-static ncclResult_t settle(struct group *g) {
+static ncclResult_t settle(struct group *g, const char *what) {
         ncclResult_t result = ncclSuccess;
         struct ncclComm *comm, *next;
 
         LL_FOREACH_SAFE2(g->finalized, comm, next, finalized_next) {
-                result = first_of(result, comm_finalize(comm));
+                result = first_of(result, comm_finalize(comm, what));
         }
         g->finalized = NULL;
         return result;
@@ -380,7 +380,7 @@ static ncclResult_t group_finish(struct group *g, const char *what, const struct
         else if (g->fallback)
                 result = first_of(result, FALLBACK(g->fallback, ncclGroupEnd));
         if (!simulation)
-                result = first_of(result, settle(g));
+                result = first_of(result, settle(g, what));
         release(g);
         return first_of(result, jobs_run(&g->jobs, true));
 }

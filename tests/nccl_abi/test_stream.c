@@ -342,6 +342,7 @@ static void *destroy(void *userdata) {
 struct finalizer {
         ncclComm_t comm;
         bool grouped;
+        ncclResult_t result;
         _Atomic bool over;
 };
 
@@ -351,9 +352,11 @@ static void *finalize(void *userdata) {
         if (f->grouped)
                 CHECK(ncclGroupStart());
         CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, f->comm, STREAM(1)));
-        CHECK(ncclCommFinalize(f->comm));
-        if (f->grouped)
-                CHECK(ncclGroupEnd());
+        f->result = ncclCommFinalize(f->comm);
+        if (f->grouped) {
+                CHECK(f->result);
+                f->result = ncclGroupEnd();
+        }
         f->over = true;
         return NULL;
 }
@@ -373,27 +376,57 @@ static uint32_t asked(struct rig *rig) {
         return n;
 }
 
+/* It waits in a thread of its own. */
+static void start_finalize(struct rig *rig, struct finalizer *f, bool grouped, ncclComm_t comm[2], pthread_t *thread) {
+        uint32_t before;
+
+        (void)blocks_of(rig, NCCL_CONFIG_UNDEF_INT, comm);
+        *f = (struct finalizer){.comm = comm[0], .grouped = grouped};
+        set_stuck(rig, true);
+        before = asked(rig);
+        assert_int_equal(pthread_create(thread, NULL, finalize, f), 0);
+        while (asked(rig) < before + 3 && !f->over)
+                sched_yield();
+        assert_false(f->over);
+}
+
 /* What is under way when a communicator is finalized is over when that is, or at the end of its group. */
 static void test_finalize(struct rig *rig) {
         for (int grouped = 0; grouped < 2; grouped++) {
-                struct finalizer f = {.grouped = grouped};
+                struct finalizer f;
                 ncclComm_t comm[2];
-                uint32_t before;
                 pthread_t thread;
 
-                (void)blocks_of(rig, NCCL_CONFIG_UNDEF_INT, comm);
-                f.comm = comm[0];
-                set_stuck(rig, true);
-                before = asked(rig);
-                assert_int_equal(pthread_create(&thread, NULL, finalize, &f), 0);
-                while (asked(rig) < before + 3 && !f.over)
-                        sched_yield();
-                assert_false(f.over);
+                start_finalize(rig, &f, grouped, comm, &thread);
                 set_stuck(rig, false);
                 pthread_join(thread, NULL);
-                assert_true(f.over);
+                assert_int_equal(f.result, ncclSuccess);
                 comms_end(comm);
         }
+}
+
+/* What was under way fails meanwhile, or is aborted: then there is no result, and it says so. */
+static void test_finalize_failed(struct rig *rig) {
+        rig->fake.tells_aborts = true;
+        for (int turn = 0; turn < 4; turn++) {
+                const bool grouped = turn & 1, aborted = turn & 2;
+                struct finalizer f;
+                ncclComm_t comm[2];
+                pthread_t thread;
+
+                start_finalize(rig, &f, grouped, comm, &thread);
+                if (aborted)
+                        CHECK(ncclCommAbort(comm[0]));
+                else
+                        fake_comm_failed_one(&rig->fake, fake_comm_of(&rig->fake, rig->fake.comms->member[0].handle),
+                                             RMX_E_PEER_LOST, 1);
+                pthread_join(thread, NULL);
+                assert_int_equal(f.result, ncclRemoteError);
+                set_stuck(rig, false);
+                for (int r = aborted; r < 2; r++)
+                        CHECK(ncclCommAbort(comm[r]));
+        }
+        rig->fake.tells_aborts = false;
 }
 
 static ncclResult_t state_of(ncclComm_t comm) {
@@ -506,10 +539,19 @@ static void test_deaf(struct rig *rig) {
 }
 
 static void test_all(void **state) {
-        static void (*const parts[])(struct rig *) = {
-                test_places,           test_streams, test_factor,   test_memory,
-                test_blocks,           test_gone,    test_finalize, test_finalize_patiently,
-                test_finalize_watched, test_broken,  test_deaf,     test_error};
+        static void (*const parts[])(struct rig *) = {test_places,
+                                                      test_streams,
+                                                      test_factor,
+                                                      test_memory,
+                                                      test_blocks,
+                                                      test_gone,
+                                                      test_finalize,
+                                                      test_finalize_failed,
+                                                      test_finalize_patiently,
+                                                      test_finalize_watched,
+                                                      test_broken,
+                                                      test_deaf,
+                                                      test_error};
         struct rig rig;
 
         (void)state;
