@@ -13,7 +13,7 @@
 int rmx_comm_finish(struct rmx_comm *comm, uint32_t timeout_ms) {
         int r = comm_check(comm, __func__);
 
-        if (!r)
+        if (!r && (timeout_ms || group_has(comm))) /* what the group has of it is not even launched */
                 r = group_refuse(__func__);
         if (r || !comm->device) /* on the host each request has a thread that waits, or has been given up */
                 return r;

@@ -46,6 +46,13 @@ int group_refuse(const char *what) {
                            : RMX_OK;
 }
 
+bool group_has(const struct rmx_comm *comm) {
+        for (uint32_t i = 0; i < group.n_operations; i++)
+                if (group.operations[i].comm == comm)
+                        return true;
+        return false;
+}
+
 int group_spoil(int code) {
         if (!group.spoiled) {
                 group.spoiled = code;

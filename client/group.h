@@ -4,12 +4,15 @@
 #include <stdbool.h>
 
 struct operation;
+struct rmx_comm;
 struct rmx_session;
 
 /* Is this thread in a group? */
 bool group_is_open(void);
 /* RMX_E_INVALID if it is, for calls that are not possible there; text set. */
 int group_refuse(const char *what);
+/* Has it calls of this communicator? */
+bool group_has(const struct rmx_comm *comm);
 /* A call in the group has failed with this code; the text is set. Returns the code. */
 int group_spoil(int code);
 /* Keeps a checked operation. RMX_*; text set. */

@@ -351,7 +351,7 @@ static bool comm_is_settled(struct ncclComm *comm) {
                 return true;
         if (atomic_exchange(&comm->looking, true)) /* one at a time may */
                 return false;
-        if (!rmx_comm_finish(comm->rmx, 0))
+        if (rmx_comm_finish(comm->rmx, 0) != RMX_E_TIMEOUT)
                 atomic_store(&comm->finalizing, false);
         atomic_store(&comm->looking, false);
         return !atomic_load(&comm->finalizing);

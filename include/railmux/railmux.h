@@ -245,7 +245,8 @@ RMX_API int rmx_comm_destroy(struct rmx_comm *comm);
 /* On GPUs: waits for what a destroy would wait for, timeout_ms at most (0: looks). RMX_OK when that is over, or a
  * sticky error ends it; else RMX_E_TIMEOUT, and it may be called again. Another thread may abort the communicator
  * meanwhile, which it may not during a destroy. From here on nothing may be called on it but this, rmx_comm_abort,
- * rmx_comm_error and then rmx_comm_destroy. On the host RMX_OK at once. */
+ * rmx_comm_error and then rmx_comm_destroy. On the host RMX_OK at once. Inside a group that has no calls of it one may
+ * look (0); else RMX_E_INVALID there. */
 RMX_API int rmx_comm_finish(struct rmx_comm *comm, uint32_t timeout_ms);
 /* Ends all outstanding and later requests of the communicator on all ranks with RMX_E_ABORTED, and returns when no
  * executor touches their memory any more. If railmuxd does not answer within 300 ms, this rank's requests on the host

@@ -499,6 +499,23 @@ static void test_finalize_watched(struct rig *rig) {
         comms_end(comm);
 }
 
+/* Its state may be asked for in a group of others. */
+static void test_finalize_beside(struct rig *rig) {
+        ncclComm_t comm[2];
+
+        patient_pair(comm);
+        set_stuck(rig, true);
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, comm[0], STREAM(1)));
+        assert_int_equal(ncclCommFinalize(comm[0]), ncclInProgress);
+        CHECK(ncclGroupStart());
+        CHECK(ncclAllReduce(memory, memory, 16, ncclFloat32, ncclSum, rig->comm[0], STREAM(1)));
+        assert_int_equal(state_of(comm[0]), ncclInProgress);
+        set_stuck(rig, false);
+        assert_int_equal(state_of(comm[0]), ncclSuccess);
+        CHECK(ncclGroupEnd());
+        comms_end(comm);
+}
+
 /* A kernel waits for a peer that does not come, a destroy for the kernel, and an abort ends both. */
 static void test_broken(struct rig *rig) {
         ncclComm_t comm[2];
@@ -549,6 +566,7 @@ static void test_all(void **state) {
                                                       test_finalize_failed,
                                                       test_finalize_patiently,
                                                       test_finalize_watched,
+                                                      test_finalize_beside,
                                                       test_broken,
                                                       test_deaf,
                                                       test_error};
