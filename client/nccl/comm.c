@@ -15,10 +15,10 @@
  * for nothing but the daemon, which is to hear that the rank leaves, an abort ends that waiting only.
  *
  * Memory of handles is kept and used again, so that a stale handle is met by its changed magic and not by whatever else
- * would lie there. One of the fallback that ends before that has stored what it makes is kept for good, since nobody
- * knows when that comes. A call that came past the magic while the handle ended still counts itself in and out again,
- * so the count goes on when the memory is used again. COMM_CLOSING is set before the magic goes and cleared after it
- * has come.
+ * would lie there. One of the fallback that ends before that has stored what it makes is kept until that comes, when
+ * somebody looks; then it is aborted, since nobody has a handle for it. A call that came past the magic while the
+ * handle ended still counts itself in and out again, so the count goes on when the memory is used again. COMM_CLOSING
+ * is set before the magic goes and cleared after it has come.
  */
 #include "client/nccl/comm.h"
 
@@ -46,7 +46,7 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* users went down, n_held up, or a call is over */
 static struct ncclComm *spare, *ready;                    /* under mutex; free ones, and those of the host backend */
-static struct ncclComm *kept;                             /* under it, too: never used again, see above */
+static struct ncclComm *kept;                             /* under it, too: what is made for them has not come */
 
 void comm_lock(void) {
         pthread_mutex_lock(&mutex);
@@ -79,9 +79,31 @@ FORKED void comm_forked(void) {
 }
 
 /* ---- the object -------------------------------------------------------------------------------------------------- */
+/* What has come by now to those that are kept, which then are free. */
+static void kept_sweep(void) {
+        struct ncclComm *comm, *next, *came = NULL;
+
+        comm_lock();
+        LL_FOREACH_SAFE(kept, comm, next) {
+                if (comm->real) {
+                        LL_DELETE(kept, comm);
+                        LL_PREPEND(came, comm);
+                }
+        }
+        comm_unlock();
+        for (comm = came; comm; comm = next) {
+                next = comm->next;
+                (void)FALLBACK(comm->fallback, ncclCommAbort, atomic_exchange(&comm->real, NULL));
+                comm_lock();
+                LL_PREPEND(spare, comm);
+                comm_unlock();
+        }
+}
+
 struct ncclComm *comm_new(void) {
         struct ncclComm *comm;
 
+        kept_sweep();
         comm_lock();
         comm = spare;
         if (comm)
@@ -103,9 +125,10 @@ struct ncclComm *comm_new(void) {
         return comm;
 }
 
-/* It is closed, and has no users but those that come too late. */
-static void comm_spare(struct ncclComm *comm) {
-        struct ncclComm **list = comm->late && !comm->real ? &kept : &spare;
+/* It is closed, and has no users but those that come too late. `came`: what the other library has made is ended. It may
+ * come at any time, so whoever ends it has looked, and nobody looks again. */
+static void comm_spare(struct ncclComm *comm, bool came) {
+        struct ncclComm **list = comm->late && !came ? &kept : &spare;
 
         comm_lock();
         if (comm->ready)
@@ -130,7 +153,7 @@ static void comm_spare(struct ncclComm *comm) {
 void comm_recycle(struct ncclComm *comm) {
         atomic_fetch_or(&comm->users, COMM_CLOSING);
         atomic_fetch_sub(&comm->users, 1);
-        comm_spare(comm);
+        comm_spare(comm, false);
 }
 
 /* ---- calls at work ----------------------------------------------------------------------------------------------- */
@@ -414,14 +437,15 @@ static bool comm_leaves_real(struct ncclComm *comm) {
 }
 
 ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
+        const ncclComm_t real = comm->real;
         ncclResult_t result = ncclSuccess;
         int r;
 
-        if (comm->real && !comm_leaves_real(comm)) {
+        if (real && !comm_leaves_real(comm)) {
                 ; /* the other library frees it, or has */
-        } else if (comm->real) {
-                result = abort ? FALLBACK(comm->fallback, ncclCommAbort, comm->real)
-                               : FALLBACK(comm->fallback, ncclCommDestroy, comm->real);
+        } else if (real) {
+                result = abort ? FALLBACK(comm->fallback, ncclCommAbort, real)
+                               : FALLBACK(comm->fallback, ncclCommDestroy, real);
         } else if (comm->rmx) {
                 if (abort && !atomic_load(&comm->aborted))
                         (void)rmx_comm_abort(comm->rmx);
@@ -434,7 +458,8 @@ ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort) {
         }
         log_line(LOG_INFO, "%s: comm %p rank %d of %d", what, (void *)comm, comm->rank, comm->n_ranks);
         comm_shut(comm);
-        comm_spare(comm);
+        comm_spare(comm, real);
+        kept_sweep();
         return result;
 }
 
@@ -510,6 +535,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
                 return result;
         if (!asyncError)
                 return error_raise(ncclInvalidArgument, "%s: asyncError is NULL", __func__);
+        if (comm->fallback)
+                kept_sweep(); /* programs ask now and then */
         if (comm->real)
                 return FALLBACK(comm->fallback, ncclCommGetAsyncError, comm->real, asyncError);
         if (comm->fallback)

@@ -14,6 +14,8 @@
 #include "client/nccl/nccl.h"
 #include "tests/nccl_abi/stand_in.h"
 
+enum { TURNS = 500 };
+
 static const struct stand_in_counts *counts;
 static void (*make)(void);
 
@@ -150,8 +152,9 @@ static void test_later(void **state) {
         assert_counts(3, 4, &before);
 }
 
-/* What has been given back before it was made must not turn up in another one. */
+/* What has been given back before it was made must not turn up in another one, and ends when it comes. */
 static void test_too_late(void **state) {
+        const struct stand_in_counts before = *counts;
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         ncclComm_t comm = one(4, 1), child = NULL, other;
 
@@ -164,15 +167,40 @@ static void test_too_late(void **state) {
                 make();
                 assert_is(other, 3, 2);
                 assert_int_equal(ncclCommAbort(child), ncclInvalidArgument);
+                assert_int_equal(state_of(comm), ncclSuccess);
+                assert_int_equal(counts->aborts, before.aborts + abort + 1);
                 assert_int_equal(ncclCommDestroy(other), ncclSuccess);
         }
         assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 }
 
+/* It comes at any time while it is given back. */
+static void test_just_then(void **state) {
+        const struct stand_in_counts before = *counts;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm = one(4, 1), child = NULL;
+
+        (void)state;
+        config.blocking = 0;
+        for (int turn = 0; turn < TURNS; turn++) {
+                pthread_t thread;
+
+                assert_int_equal(ncclCommSplit(comm, 0, 2, &child, &config), ncclInProgress);
+                assert_int_equal(pthread_create(&thread, NULL, make_apart, NULL), 0);
+                for (int i = 0; i < turn % 16; i++)
+                        sched_yield();
+                assert_int_equal(turn % 2 ? ncclCommAbort(child) : ncclCommDestroy(child), ncclSuccess);
+                pthread_join(thread, NULL);
+        }
+        assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+        assert_int_equal(counts->derived, before.derived + TURNS);
+        assert_int_equal(counts->destroys + counts->aborts, before.destroys + before.aborts + TURNS + 1);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_once), cmocka_unit_test(test_group),
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_once),      cmocka_unit_test(test_group),
                                            cmocka_unit_test(test_failed_group), cmocka_unit_test(test_later),
-                                           cmocka_unit_test(test_too_late)};
+                                           cmocka_unit_test(test_too_late),     cmocka_unit_test(test_just_then)};
         const struct stand_in_counts *(*get)(void);
         void *library;
 
