@@ -516,7 +516,9 @@ static ncclResult_t ask_origin(struct ncclComm *comm, ncclResult_t *ret_error) {
         ncclResult_t result = ncclSuccess;
 
         *ret_error = comm->begun && !origin ? ncclInProgress : ncclSuccess;
-        if (origin && !(atomic_fetch_add(&origin->users, 1) & COMM_CLOSING) && origin->real == comm->real_origin)
+        /* An abort is told to that library at once, and closes the handle later, perhaps at the end of a group. */
+        if (origin && !(atomic_fetch_add(&origin->users, 1) & COMM_CLOSING) && !atomic_load(&origin->aborted) &&
+            origin->real == comm->real_origin)
                 result = FALLBACK(comm->fallback, ncclCommGetAsyncError, comm->real_origin, ret_error);
         if (origin)
                 comm_exit(origin);

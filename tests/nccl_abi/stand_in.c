@@ -49,6 +49,19 @@ struct queue {
 static struct queue of_group, left;
 
 static struct stand_in_counts counts;
+static uintptr_t dead; /* the last that was aborted, as long as nothing else is there */
+
+static ncclComm_t comm_new(int n_ranks, int rank) {
+        ncclComm_t comm = calloc(1, sizeof(*comm));
+
+        if (!comm)
+                return NULL;
+        comm->n_ranks = n_ranks;
+        comm->rank = rank;
+        if ((uintptr_t)comm == dead)
+                dead = 0;
+        return comm;
+}
 
 /* Those that are nobody's last: the order of NCCL's, which has a thread for each, is anyone's guess. */
 static void make(struct queue *queue) {
@@ -59,12 +72,8 @@ static void make(struct queue *queue) {
 
                         if ((child->n_ranks == 0) != (nobody == 1))
                                 continue;
-                        comm = nobody ? NULL : calloc(1, sizeof(*comm));
-                        if (comm) {
-                                comm->n_ranks = child->n_ranks;
-                                comm->rank = child->rank;
-                                counts.derived++;
-                        }
+                        comm = nobody ? NULL : comm_new(child->n_ranks, child->rank);
+                        counts.derived += comm != NULL;
                         __atomic_store_n(child->place, comm, __ATOMIC_RELEASE);
                         child->parent->n_making--;
                 }
@@ -97,6 +106,10 @@ __attribute__((visibility("default"))) const struct stand_in_counts *stand_in_co
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
+        if ((uintptr_t)comm == dead) {
+                counts.dead_asked++;
+                return ncclInvalidArgument;
+        }
         *asyncError = comm->n_making ? ncclInProgress : ncclSuccess;
         return ncclSuccess;
 }
@@ -114,11 +127,9 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int
         }
         if (id.internal[5] != STAND_IN_ID_BYTE)
                 return ncclInvalidArgument;
-        *comm = calloc(1, sizeof(**comm));
+        *comm = comm_new(nranks, rank);
         if (!*comm)
                 return ncclSystemError;
-        (*comm)->n_ranks = nranks;
-        (*comm)->rank = rank;
         counts.inits++;
         counts.grouped_inits += counts.depth > 0;
         if (counts.depth && group.n_made < QUEUE)
@@ -161,11 +172,23 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
         return ncclSuccess;
 }
 
-/* Frees it when nobody is at work in it any more. */
+static void unmake(ncclComm_t parent) {
+        int n = 0;
+
+        for (int i = 0; i < left.n; i++)
+                if (left.child[i].parent != parent)
+                        left.child[n++] = left.child[i];
+        left.n = n;
+}
+
+/* Frees it when nobody is at work in it any more. What was to come from it does not. */
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
         comm->aborted = true;
         while (comm->waiting)
                 sched_yield();
+        if (comm->n_making) /* otherwise another thread may be making */
+                unmake(comm);
+        dead = (uintptr_t)comm;
         free(comm);
         counts.aborts++;
         return ncclSuccess;

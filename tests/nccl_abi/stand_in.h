@@ -8,7 +8,7 @@
 
 struct stand_in_counts {
         int ids, inits, grows, grouped_inits, destroys, aborts, collectives, grouped_collectives, groups, depth,
-                simulations, max_blocks, derived;
+                simulations, max_blocks, derived, dead_asked;
         uintptr_t stream;
 };
 

@@ -197,10 +197,29 @@ static void test_just_then(void **state) {
         assert_int_equal(counts->destroys + counts->aborts, before.destroys + before.aborts + TURNS + 1);
 }
 
+/* A parent is gone in that library when its abort returns, also inside a group: nothing is asked of it then. */
+static void test_aborted_parent(void **state) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        const struct stand_in_counts before = *counts;
+        ncclComm_t comm = one(4, 1), child = NULL;
+
+        (void)state;
+        config.blocking = 0;
+        assert_int_equal(ncclCommSplit(comm, 0, 2, &child, &config), ncclInProgress);
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+        assert_int_equal(counts->aborts, before.aborts + 1);
+        assert_int_equal(state_of(child), ncclInvalidUsage);
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        assert_int_equal(ncclCommAbort(child), ncclSuccess);
+        assert_int_equal(counts->dead_asked, before.dead_asked);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_once),      cmocka_unit_test(test_group),
-                                           cmocka_unit_test(test_failed_group), cmocka_unit_test(test_later),
-                                           cmocka_unit_test(test_too_late),     cmocka_unit_test(test_just_then)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_once),       cmocka_unit_test(test_group),
+                                           cmocka_unit_test(test_failed_group),  cmocka_unit_test(test_later),
+                                           cmocka_unit_test(test_too_late),      cmocka_unit_test(test_just_then),
+                                           cmocka_unit_test(test_aborted_parent)};
         const struct stand_in_counts *(*get)(void);
         void *library;
 
