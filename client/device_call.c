@@ -268,6 +268,7 @@ static void launched(struct rmx_comm *comm, uint32_t number, void *stream, bool 
         if (!number)
                 return;
         comm->number = number;
+        comm->finished = false; /* whatever a look at it has said before */
         stands(comm, stream, aside);
 }
 

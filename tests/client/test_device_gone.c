@@ -291,6 +291,21 @@ static void test_context(void **state) {
         rig_stop(&rig);
 }
 
+/* That it was at rest once means nothing for what comes later, though nothing should. */
+static void test_finished_before(void **state) {
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 1);
+        assert_int_equal(rmx_comm_finish(rig.comm, 0), RMX_OK);
+        rig.gpu->stuck = rig.gpu->lost = true;
+        assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
+        assert_int_equal(destroy(&rig), RMX_OK);
+        rig.comm = join(&rig);
+        assert_int_equal(rig.comm->slot, 1);
+        rig_stop(&rig);
+}
+
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 static void group(struct rig *rig, uint32_t first, uint32_t second) {
         assert_int_equal(rmx_group_start(), RMX_OK);
@@ -463,6 +478,7 @@ int main(void) {
                 cmocka_unit_test(test_request),
                 cmocka_unit_test(test_destroy_request),
                 cmocka_unit_test(test_context),
+                cmocka_unit_test(test_finished_before),
                 cmocka_unit_test(test_group),
                 cmocka_unit_test(test_group_tail),
                 cmocka_unit_test(test_copies),
