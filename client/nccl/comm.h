@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
-/* One rank of one communicator, as programs hold it. See comm.c for how it lives and ends. */
+/* One rank of one communicator, as programs hold it. See comm.c for how it lives and ends, ask.c for what it
+ * tells. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -86,6 +87,8 @@ struct ncclComm {
 
 /* A fresh one, in progress, with one user: whoever makes it. NULL: no memory. */
 struct ncclComm *comm_new(void);
+/* Ends what has come by now from the other library for handles that are gone, which then are free. */
+void comm_sweep(void);
 /* Nobody has the handle, and its maker, a user no more, has made nothing. */
 void comm_recycle(struct ncclComm *comm);
 /* The making is over, well or not; the maker is a user no more. false: it was aborted meanwhile, and is gone. */
@@ -142,6 +145,8 @@ void comm_unbreak(struct ncclComm *comm);
 bool comm_close(struct ncclComm *comm, bool abandon);
 /* Of a destroy: waits for what has been called. True: it was broken. */
 bool comm_drain(struct ncclComm *comm);
+/* On GPUs: waits until nothing is under way, or it has failed. */
+void comm_settle(struct ncclComm *comm);
 /* On GPUs, of a closed one of which everything is issued: waits until nothing is under way, or it has failed, and says
  * so. Without blocking its state says when. */
 ncclResult_t comm_finalize(struct ncclComm *comm, const char *what);
