@@ -117,6 +117,8 @@ static const struct metrics_column rail_columns[] = {
         RAIL_COLUMN("received_chunks_total", "Chunks that a rail brought here, each once", "counter",
                     traffic.chunks_in),
         RAIL_COLUMN("refused_total", "Connections to a rail that were refused", "counter", refused),
+        RAIL_COLUMN("unsettled_total", "Queue pairs of a rail that may have taken a receive with them", "counter",
+                    unsettled),
         RAIL_COLUMN("queued_bytes", "Bytes that wait to be sent on a rail", "gauge", queued_bytes),
         RAIL_COLUMN("flight_bytes", "Bytes sent on a rail and not acknowledged", "gauge", flight_bytes),
         RAIL_COLUMN("bandwidth_bytes_per_second", "What a rail is believed to carry", "gauge", bytes_per_second),

@@ -182,7 +182,8 @@ struct fabric_rail_row {
         uint64_t queued_bytes, flight_bytes;
         uint64_t bytes_per_second; /* estimate that striping goes by */
         uint32_t connections;
-        uint64_t refused; /* strangers and broken handshakes */
+        uint64_t refused;   /* strangers and broken handshakes */
+        uint64_t unsettled; /* queue pairs whose adapter did not say that it had given their receives back */
         struct fabric_traffic traffic;
 };
 

@@ -174,7 +174,7 @@ struct fabric_rail {
         /* Estimate of the bandwidth. */
         uint64_t flight_bytes, estimate, measure_ns, measure_bytes;
         bool starved;
-        uint64_t bytes_sent, bytes_received, messages_sent, messages_received, n_refused;
+        uint64_t bytes_sent, bytes_received, messages_sent, messages_received, n_refused, n_unsettled;
         struct fabric_traffic traffic;
 };
 

@@ -30,6 +30,7 @@ int fabric_rails(struct fabric *fabric, struct fabric_rail_row **ret_rows, size_
                 row->bytes_per_second = rail->estimate;
                 row->connections = rail->n_up;
                 row->refused = rail->n_refused;
+                row->unsettled = rail->n_unsettled;
                 row->traffic = rail->traffic;
         }
         pthread_mutex_unlock(&fabric->lock);

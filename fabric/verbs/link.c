@@ -13,12 +13,16 @@
 
 #include <errno.h>
 #include <openssl/rand.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include "fabric/stream.h"
 #include "util/clock.h"
 
 #define RINGS_BYTES ((size_t)2 * LINK_SLOTS * LINK_SLOT)
+#define LAST_NS     UINT64_C(20000000) /* an adapter that says it does so in microseconds */
+#define MUTE_NS     UINT64_C(1000000)
+#define MUTE_ENDS   3u
 
 static void link_say(struct fabric_conn *conn, const void *bytes, uint32_t size) {
         if (conn->out_start == conn->out_end)
@@ -178,6 +182,7 @@ static int link_connect(struct verbs_link *link, uint8_t dscp) {
         r = nic->api->modify_qp(link->qp, &receive,
                                 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+        link->receives = r == 0;
         if (r == 0)
                 r = nic->api->modify_qp(link->qp, &send,
                                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -282,6 +287,31 @@ static void link_free(struct verbs_link *link) {
 }
 
 /*
+ * A receive that the queue pair had taken for a message in the midst of which it was stopped comes to the completion
+ * queue when the adapter gets to it, and then the adapter says that this was the last one. It may have said so long
+ * ago, if the queue pair failed. Some never do (Soft-RoCE of Linux 6.1): not much time is lost for these, as nothing
+ * else is done on the rail meanwhile. Without the lock.
+ */
+static void link_wait_last(struct verbs_link *link) {
+        struct verbs_nic *nic = link->nic;
+        struct fabric_rail *rail = nic->rail;
+        struct pollfd fd = {.fd = nic->context->async_fd, .events = POLLIN};
+        uint64_t now_ns = clock_now_ns();
+        const uint64_t end_ns = now_ns + (nic->n_mute < MUTE_ENDS ? LAST_NS : MUTE_NS);
+
+        nic->ending = link;
+        while (!link->last && !nic->fatal && now_ns < end_ns) {
+                (void)poll(&fd, 1, (int)((end_ns - now_ns + 999999) / 1000000));
+                now_ns = clock_now_ns();
+                rail_return(rail);
+                nic_event(rail, now_ns);
+                rail_leave(rail);
+        }
+        nic->ending = NULL;
+        nic->n_mute = link->last || nic->fatal ? 0 : nic->n_mute + 1;
+}
+
+/*
  * Some adapters (mlx5) throw away what a destroyed queue pair has left in the completion queue. Of receives of the
  * shared queue nobody would hear then, they would never be posted again, and a rail without receives is dead. So
  * nothing more may arrive first, and what has arrived is polled; the queue pair is not in nic->links any more.
@@ -290,8 +320,11 @@ static void link_stop(struct verbs_link *link) {
         struct fabric_rail *rail = link->nic->rail;
         struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-        (void)link->nic->api->modify_qp(link->qp, &attr, IBV_QP_STATE); /* if not, it is destroyed all the same */
+        if (link->nic->api->modify_qp(link->qp, &attr, IBV_QP_STATE) == 0 && link->receives)
+                link_wait_last(link); /* if not, it is destroyed all the same */
         rail_return(rail);
+        if (link->receives && !link->last && !link->nic->fatal)
+                rail->n_unsettled++;
         nic_drain(link->nic, clock_now_ns());
         rail_leave(rail);
 }

@@ -76,6 +76,12 @@ static void nic_heard(struct verbs_nic *nic, const struct ibv_async_event *event
                 if (link) /* not the rail's fault */
                         link_doom(link, false, now_ns, "a queue pair has failed");
                 break;
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+                link = nic->ending && nic->ending->qp == event->element.qp ? nic->ending
+                                                                           : nic_link_of_qp(nic, event->element.qp);
+                if (link)
+                        link->last = true;
+                break;
         default:
                 break;
         }

@@ -38,6 +38,7 @@ struct verbs_link {
         struct ibv_mr *in, *out;
         struct pair theirs;
         bool connected, said_ready; /* the queue pair is; they may send */
+        bool receives, last;        /* it may have taken some of the shared queue; all of these have come back */
         /* Out. Counts of frames: posted, of those completed here, of those taken there. */
         uint32_t posted, done, taken_there;
         uint32_t n_wrs, unsignalled; /* in the send queue; frames since the last signalled one */
@@ -68,6 +69,7 @@ struct verbs_nic {
         struct ibv_srq *srq;
         uint32_t n_receives; /* the SRQ's size */
         uint32_t n_missing;  /* of these, not posted */
+        uint32_t n_mute;     /* ends of links in a row without a word of their last receive */
         uint32_t max_links, n_links;
         char device[64];
         uint8_t port;
@@ -87,6 +89,7 @@ struct verbs_nic {
         uint64_t carried;   /* the rail's messages then, */
         uint64_t work_ns;   /* and when there were more; heartbeats and credit are none */
         struct verbs_link *links;
+        struct verbs_link *ending; /* not one of them any more */
 };
 
 /* An address that may be written to on this connection. */

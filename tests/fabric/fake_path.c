@@ -185,17 +185,23 @@ void fake_other_fails(struct fake_qp *other) {
         fake_qp_error(other);
 }
 
+bool fake_srq_take(struct fake_srq *srq, uint64_t *ret_id) {
+        if (!srq || srq->n == 0)
+                return false;
+        *ret_id = srq->ids[srq->first];
+        srq->first = (srq->first + 1) % srq->max_wr;
+        srq->n--;
+        return true;
+}
+
 /* The immediate takes a receive. False: there is none. */
 static bool other_told(struct fake_qp *other, const struct fake_wr *wr, enum ibv_wc_status status) {
         struct fake_srq *srq = (struct fake_srq *)(void *)other->ibv.srq;
         struct fake_cqe entry = {.receive = true};
         uint64_t wr_id;
 
-        if (!srq || srq->n == 0)
+        if (!fake_srq_take(srq, &wr_id))
                 return false;
-        wr_id = srq->ids[srq->first];
-        srq->first = (srq->first + 1) % srq->max_wr;
-        srq->n--;
         if (status != IBV_WC_SUCCESS)
                 entry.wc = fake_wc_failed(wr_id, status, other->ibv.qp_num);
         else

@@ -29,6 +29,8 @@ enum ibv_wc_status fake_other_refuses(struct fake_qp *other, enum ibv_mtu mtu, c
 void fake_other_fails(struct fake_qp *other);
 /* Of a completion with an error only these are valid: the rest is made so that nobody goes by it. */
 struct ibv_wc fake_wc_failed(uint64_t wr_id, enum ibv_wc_status status, uint32_t qp_num);
+/* A receive of the shared queue. False: there is none. */
+bool fake_srq_take(struct fake_srq *srq, uint64_t *ret_id);
 /* All data is there: the receive ends with status. False: there is no receive for the immediate. */
 bool fake_other_arrived(struct fake_qp *other, const struct fake_wr *wr, enum ibv_wc_status status);
 /* FAKE_HOLD: false if nothing could be kept. */

@@ -51,7 +51,7 @@ struct ibv_qp *fake_qp_create(struct ibv_pd *ibv_pd, struct ibv_qp_init_attr *at
                 qp->device = context->device;
                 qp->cap = attr->cap = cap;
                 qp->signal_all = attr->sq_sig_all;
-                qp->due_ns = FAKE_NEVER;
+                qp->due_ns = qp->last_ns = FAKE_NEVER;
                 qp->random = world.options.seed ^ (uint64_t)++world.counters.queue_pairs << 32;
                 ((struct fake_pd *)(void *)ibv_pd)->n_children++;
                 ((struct fake_cq *)(void *)attr->send_cq)->n_users++;
@@ -180,8 +180,9 @@ static void qp_reset(struct fake_qp *qp) {
         fake_cq_forget((struct fake_cq *)(void *)qp->ibv.send_cq, qp, false);
         fake_cq_forget((struct fake_cq *)(void *)qp->ibv.recv_cq, qp, false);
         qp->sent = qp->done = qp->freed = qp->posted;
-        qp->due_ns = FAKE_NEVER;
+        qp->due_ns = qp->last_ns = FAKE_NEVER;
         qp->stuck_ns = qp->empty_ns = 0;
+        qp->has_last = false;
         memset(&qp->attr, 0, sizeof(qp->attr));
         qp->state = IBV_QPS_RESET;
 }

@@ -50,6 +50,12 @@ void fake_max_inline(struct fake_device *device, uint32_t bytes) {
         world_unlock();
 }
 
+void fake_last(struct fake_device *device, uint32_t after_us) {
+        world_lock();
+        device->last_us = after_us;
+        world_unlock();
+}
+
 void fake_port(struct fake_device *device, bool up, enum ibv_wc_status status) {
         world_lock();
         if (device->down == up)

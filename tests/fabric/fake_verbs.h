@@ -22,6 +22,8 @@
 
 #include "fabric/verbs/api.h"
 
+#define FAKE_MUTE UINT32_MAX
+
 struct fake_device;
 
 struct fake_options {
@@ -140,6 +142,12 @@ void fake_fail_next(enum fake_call call, int error, uint32_t after);
 void fake_wc_error(struct fake_device *device, uint32_t qp_num, enum ibv_wc_status status);
 /* The next receive of the device ends like this; the sender gets REM_OP_ERR. */
 void fake_receive_error(struct fake_device *device, enum ibv_wc_status status);
+/*
+ * Queue pairs of the device that come to ERR are in the midst of a message. The receive that it has taken is flushed,
+ * and event QP_LAST_WQE_REACHED comes, after_us later; it is lost if the queue pair is destroyed before. 0, as without
+ * this: there is no such message, and the event comes at once. FAKE_MUTE: nor does an event come.
+ */
+void fake_last(struct fake_device *device, uint32_t after_us);
 /* The next immediate that comes to the device is told twice, as no adapter may do it and soft ones have done. */
 void fake_twice(struct fake_device *device);
 /*

@@ -31,12 +31,35 @@ void fake_qp_schedule(struct fake_qp *qp) {
         pthread_cond_signal(&world.wire);
 }
 
+/* With a shared receive queue it is told that nothing will come any more. */
+static void qp_end_last(struct fake_qp *qp) {
+        struct fake_cqe entry = {.receive = true};
+
+        if (qp->has_last) {
+                entry.wc = fake_wc_failed(qp->last_id, IBV_WC_WR_FLUSH_ERR, qp->ibv.qp_num);
+                fake_cq_push((struct fake_cq *)(void *)qp->ibv.recv_cq, &entry);
+        }
+        qp->has_last = false;
+        qp->last_ns = FAKE_NEVER;
+        fake_context_event(fake_context_of(qp->ibv.context), IBV_EVENT_QP_LAST_WQE_REACHED, qp);
+}
+
+static void qp_begin_last(struct fake_qp *qp) {
+        uint32_t after_us = qp->device->last_us;
+
+        if (after_us == 0)
+                qp_end_last(qp);
+        if (after_us == 0 || after_us == FAKE_MUTE)
+                return;
+        qp->has_last = fake_srq_take((struct fake_srq *)(void *)qp->ibv.srq, &qp->last_id);
+        qp->last_ns = clock_now_ns() + (uint64_t)after_us * 1000u;
+}
+
 void fake_qp_error(struct fake_qp *qp) {
         if (qp->state == IBV_QPS_ERR)
                 return;
-        /* With a shared receive queue it is told that nothing will come any more. */
         if (qp->ibv.srq && (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS))
-                fake_context_event(fake_context_of(qp->ibv.context), IBV_EVENT_QP_LAST_WQE_REACHED, qp);
+                qp_begin_last(qp);
         qp->state = IBV_QPS_ERR;
         qp->due_ns = 0;
         pthread_cond_signal(&world.wire);
@@ -182,6 +205,10 @@ static void qp_turn(struct fake_qp *qp, uint64_t now_ns) {
                 qp_complete(qp, IBV_WC_WR_FLUSH_ERR);
                 qp->due_ns = qp->done < qp->posted ? 0 : FAKE_NEVER;
         }
+        if (qp->state == IBV_QPS_ERR && qp->last_ns <= now_ns)
+                qp_end_last(qp);
+        if (qp->state == IBV_QPS_ERR && qp->last_ns < qp->due_ns)
+                qp->due_ns = qp->last_ns;
         if (qp->state != IBV_QPS_RTS)
                 return;
         if (qp->sent < qp->posted)

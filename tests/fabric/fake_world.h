@@ -52,6 +52,7 @@ struct fake_device {
         uint32_t error_in;                                 /* one of so many sends fails; 0: none */
         enum ibv_wc_status error_status;
         uint32_t max_inline, delay_us;
+        uint32_t last_us; /* see fake_last() */
 };
 
 struct fake_context {
@@ -141,6 +142,9 @@ struct fake_qp {
         uint64_t due_ns;   /* when the thread looks at it, FAKE_NEVER */
         uint64_t stuck_ns; /* since when there was no answer, 0: there was */
         uint64_t empty_ns; /* since when the other end has no receive */
+        uint64_t last_ns;  /* when it is done with its last receive, FAKE_NEVER */
+        uint64_t last_id;  /* this one */
+        bool has_last;
         uint64_t random;
         enum ibv_wc_status next_error;
         struct fake_acks acks;

@@ -398,6 +398,36 @@ static void test_threads(void **state) {
         end(ends[0]);
 }
 
+/* What a queue pair took of the shared queue comes back some time after it was stopped, or never. */
+static void test_last_receive_comes_late(void **state) {
+        struct fake_end ends[2];
+        struct ibv_wc wc;
+        uint32_t n;
+
+        (void)state;
+        begin(ends, NULL);
+        n = fake_receives(ends[1].device);
+        fake_last(ends[1].device, 1000);
+        assert_int_equal(fake_end_err(&ends[1]), 0);
+        assert_int_equal(fake_end_event(&ends[1]), IBV_EVENT_QP_LAST_WQE_REACHED);
+        assert_int_equal(fake_end_poll(&ends[1], &wc), 1);
+        assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+        assert_int_equal(wc.qp_num, ends[1].qp->qp_num);
+        assert_int_equal(fake_end_poll(&ends[1], &wc), 0);
+        reconnect(ends);
+        assert_int_equal(fake_receives(ends[1].device), n - 1); /* it was polled */
+        fake_last(ends[1].device, 3600000000u);
+        assert_int_equal(fake_end_err(&ends[1]), 0);
+        assert_int_equal(fake_receives(ends[1].device), n - 2);
+        reconnect(ends); /* destroys it */
+        assert_int_equal(fake_end_poll(&ends[1], &wc), 0);
+        assert_int_equal(fake_receives(ends[1].device), n - 2);
+        fake_last(ends[1].device, FAKE_MUTE);
+        assert_int_equal(fake_end_err(&ends[1]), 0);
+        assert_int_equal(fake_receives(ends[1].device), n - 2);
+        end(ends);
+}
+
 /* Destroyed in the midst of writes: the memory may be unmapped at once. */
 static void test_destroyed_in_the_midst(void **state) {
         const struct fake_options options = {.seed = seed, .piece_bytes = 4096, .delay_us = 20, .timeout_ms = 1};
@@ -507,6 +537,7 @@ int main(void) {
                 cmocka_unit_test(test_device_fatal),
                 cmocka_unit_test(test_leaks),
                 cmocka_unit_test(test_threads),
+                cmocka_unit_test(test_last_receive_comes_late),
                 cmocka_unit_test(test_destroyed_in_the_midst),
                 cmocka_unit_test(test_random_errors),
         };
