@@ -178,6 +178,8 @@ static bool comm_device_may_meet(const struct comm *comm) {
         const uint64_t needed = comm_needed(comm);
         const struct executor_link *link, *other;
 
+        if (!(needed & ~comm->attachment.sent) && comm->handover.state != HANDOVER_HANDED)
+                return true; /* they have done so */
         DL_FOREACH(comm->manager->links, link) {
                 if (!(needed & executor_link_mask(link)))
                         continue;
@@ -425,13 +427,14 @@ static void comm_device_introduce(struct executor_link *link, const struct execu
 
 /* One that could not map another's pool tries again for each comm that needs it. */
 void comm_device_acquaint(const struct comm *comm) {
+        const bool moves = comm->handover.state == HANDOVER_HANDED; /* for those that have it, too */
         const uint64_t needed = comm_needed(comm);
         struct executor_link *link, *other;
 
         DL_FOREACH(comm->manager->links, link) {
                 const uint64_t mask = executor_link_mask(link);
 
-                if (!(needed & mask) || comm->attachment.sent & mask || !executor_link_connected(link))
+                if (!(needed & mask) || (!moves && comm->attachment.sent & mask) || !executor_link_connected(link))
                         continue;
                 DL_FOREACH(comm->manager->links, other) {
                         if (other != link && needed & executor_link_mask(other) && executor_link_connected(other))

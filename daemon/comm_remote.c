@@ -302,7 +302,7 @@ static void remote_tell_root_later(struct comm *comm, uint32_t code, const char 
         Railmux__Peer__Join body;
         uint32_t r = 0;
 
-        while (r + 1 < comm->n_ranks && !comm->members[r].session)
+        while (r + 1 < comm->n_ranks && (!comm->members[r].joined || comm->members[r].away))
                 r++;
         remote_join_body(&comm->members[r], &body);
         last_word_keep(&remote->cluster->words, remote->root, &body, code, text);

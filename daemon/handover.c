@@ -435,6 +435,7 @@ static void go_on(struct comm *comm) {
         if (comm->handover.state != HANDOVER_HANDED || !comm_device_ready(comm))
                 return;
         reach_settle(comm);
+        comm_device_acquaint(comm); /* those that have it, too: they may not have been told yet (comm_device_keeps) */
         comm->handover.asked |= ask;
         push(comm, ask, EXECUTOR_OP_COMM_MOVE);
         executor_attach_comm(comm);

@@ -5,6 +5,7 @@
 
 #include "gpu/plane.h"
 #include "railmux/railmux.h"
+#include "util/clock.h"
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -269,10 +270,12 @@ static void test_peer_refused(void **state) {
         assert_int_equal(plane_count(f, 2, "peer_add 3 "), 3);
 }
 
-/* A successor is there before another executor has ended what it shared with the one before: that keeps its pool until
- * then (or the plug-in says WRONG), and nothing that needs both is made. */
-static void test_early_successor(void **state) {
-        struct set *set = *state;
+/* railmuxd gives an executor four seconds to end what it is told to end, however slow the machine is. */
+#define IN_TIME_NS UINT64_C(3500000000)
+
+/* false: it took too long. */
+static bool early_successor(struct set *set) {
+        const uint64_t begin_ns = clock_now_ns();
         struct fixture *f = &set->fixture;
         uint32_t handles[GPUS];
         uint64_t calls[2];
@@ -287,7 +290,11 @@ static void test_early_successor(void **state) {
         for (uint32_t r = 0; r < 2; r++)
                 calls[r] = send_comm_create(set->clients[r], id, 2, r);
         (void)take_ack(set->clients[1], send_buffer_destroy(set->clients[1], 77), NULL, 0); /* it has been heard */
-        assert_null(client_find(set->clients[0], calls[0]));
+        assert_int_equal(plane_count(f, 0, "comm_attach "), 2); /* of the one that was killed */
+        if (clock_now_ns() - begin_ns > IN_TIME_NS) {
+                plane_kill(f, 1);
+                return false;
+        }
         kill(f->planes[1], SIGCONT);
         for (uint32_t r = 0; r < 2; r++)
                 assert_int_equal(take_comm(set->clients[r], calls[r]).code, 0);
@@ -296,6 +303,17 @@ static void test_early_successor(void **state) {
         assert_int_equal(failure_of(set->clients[1], set->all_handles[1], NULL, 0), RMX_E_LOST);
         make_comm(set->clients, GPUS, handles);
         assert_int_equal(plane_count(f, 1, "peer_add 0 "), 2);
+        return true;
+}
+
+/* A successor is there before another executor has ended what it shared with the one before: that keeps its pool until
+ * then (or the plug-in says WRONG), and nothing that needs both is made. */
+static void test_early_successor(void **state) {
+        for (unsigned int tries = 0; !early_successor(*state); tries++) {
+                assert_true(tries < 5);
+                teardown(state);
+                setup_reaching(state);
+        }
 }
 
 int main(void) {
