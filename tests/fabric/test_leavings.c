@@ -3,18 +3,22 @@
  * What an area that is removed leaves: nobody is charged for its memory any more, so no message may hold it, wherever
  * it waits. Node 1 is a stranger who does as it likes.
  */
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "fabric/frame.h"
 #include "tests/fabric/stranger.h"
+#include "tests/time_scale.h"
 #include "util/clock.h"
 
 #define MESSAGES 10u
@@ -47,6 +51,29 @@ int __wrap_munmap(void *address, size_t bytes) {
         int r = __real_munmap(address, bytes);
 
         atomic_store(&unmapped, address);
+        return r;
+}
+
+static _Atomic int pretended = -1; /* bytes that sockets are said to have; -1: those that they have */
+static _Atomic uint32_t n_asked;
+
+int __wrap_ioctl(int fd, unsigned long request, ...);
+int __real_ioctl(int fd, unsigned long request, ...);
+
+int __wrap_ioctl(int fd, unsigned long request, ...) {
+        va_list arguments;
+        void *argument;
+        int r;
+
+        va_start(arguments, request);
+        argument = va_arg(arguments, void *);
+        va_end(arguments);
+        r = __real_ioctl(fd, request, argument);
+        if (request == SIOCOUTQ) {
+                if (atomic_load(&pretended) >= 0)
+                        *(int *)argument = atomic_load(&pretended);
+                atomic_fetch_add(&n_asked, 1);
+        }
         return r;
 }
 
@@ -101,7 +128,7 @@ static void leaving_remove(struct leaving *leaving) {
 }
 
 static void leaving_wait(const struct leaving *leaving) {
-        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
 
         while (atomic_load(&unmapped) != leaving->area) {
                 if (clock_now_ns() > end_ns)
@@ -131,7 +158,7 @@ static struct fabric_route_row route(const struct rig *rig) {
 
 #define WAIT_FOR(condition)                                                                                            \
         do {                                                                                                           \
-                const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);                                        \
+                const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();                         \
                                                                                                                        \
                 while (!(condition)) {                                                                                 \
                         assert_true(clock_now_ns() < end_ns);                                                          \
@@ -270,60 +297,117 @@ static void test_connection_dies(void **state) {
         }
 }
 
-/* All that it says until it is given up: that it is there. Reads everything, and acknowledges nothing. */
-static void only_ping(int fd, uint64_t connection, uint64_t until_ns) {
-        const struct frame ping = {.kind = FRAME_PING, .connection = connection};
-        uint8_t head[FRAME_HEAD_MAX], bytes[4096];
-        uint32_t size = frame_pack(&ping, NULL, head);
-        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+/* Words that keep a connection from being silent, between which this thread may have to wait for its processor. */
+static struct rig_options talkative(void) {
+        struct rig_options options = patient;
 
-        for (;;) {
-                if (send(fd, head, size, MSG_NOSIGNAL) != (ssize_t)size)
-                        break;
-                while (poll(&poll_fd, 1, 5) > 0)
-                        if (recv(fd, bytes, sizeof(bytes), 0) <= 0)
-                                goto over;
-                if (clock_now_ns() > until_ns)
-                        fail_msg("a connection that acknowledges nothing lives on");
-        }
-over:
-        close(fd);
+        options.times.heartbeat = 50 * time_scale();
+        options.times.deadline = 200 * time_scale();
+        return options;
+}
+
+/* Attempts may be in vain for a while. */
+static uint64_t attempts_end(void) {
+        return clock_now_ns() + UINT64_C(50000000000) * time_scale();
+}
+
+struct attempt {
+        struct rig rig;
+        struct leaving leaving;
+        struct hello hello;
+        int listen_fd, fd;
+};
+
+/* Node 0 has sent messages, and waits for word of them. */
+static void attempt_begin(struct attempt *attempt, const struct rig_options *options) {
+        attempt->listen_fd = begin(&attempt->rig, options);
+        leaving_new(&attempt->leaving, &attempt->rig, 1);
+        leaving_post(&attempt->leaving);
+        attempt->fd = take(attempt->listen_fd, &attempt->hello);
+}
+
+/* Was the connection given up because nothing was acknowledged? */
+static bool attempt_end(struct attempt *attempt) {
+        bool told;
+
+        close(attempt->fd);
+        WAIT_FOR(counters(&attempt->rig).graves > 0);
+        leaving_remove(&attempt->leaving);
+        leaving_wait(&attempt->leaving);
+        rig_dispatch(&attempt->rig);
+        told = strstr(attempt->rig.nodes[0].why, "nothing was acknowledged") != NULL;
+        close(attempt->listen_fd);
+        rig_free(&attempt->rig);
+        return told;
+}
+
+/* Says it, and hears what there is. False: the connection has ended. */
+static bool chat(int fd, const void *bytes, uint32_t size) {
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+        uint8_t heard[4096];
+
+        if (send(fd, bytes, size, MSG_NOSIGNAL) != (ssize_t)size)
+                return false;
+        while (poll(&poll_fd, 1, 5) > 0)
+                if (recv(fd, heard, sizeof(heard), 0) <= 0)
+                        return false;
+        return true;
+}
+
+/* All that it says: that it is there. Acknowledges nothing. */
+static bool ping(const struct attempt *attempt) {
+        const struct frame frame = {.kind = FRAME_PING, .connection = attempt->hello.number};
+        uint8_t head[FRAME_HEAD_MAX];
+
+        return chat(attempt->fd, head, frame_pack(&frame, NULL, head));
 }
 
 /* The connection lives, but tells nothing of what it takes: it is given up, and no area waits for it. */
 static void test_connection_tells_nothing(void **state) {
-        const uint64_t until_ns = clock_now_ns() + UINT64_C(100000000000);
-        struct rig_options options = patient;
-        bool told = false;
+        const struct rig_options options = talkative();
+        const uint64_t until_ns = attempts_end();
+        static struct attempt attempt;
 
         (void)state;
-        options.times.heartbeat = 100;
-        options.times.deadline = 400;
-        while (!told) { /* else this thread had to wait for its processor, and was silent */
-                static struct rig rig;
-                struct leaving leaving;
-                struct hello hello;
-                int listen_fd = begin(&rig, &options);
+        do { /* else this thread had to wait for its processor, and was silent */
+                attempt_begin(&attempt, &options);
+                while (ping(&attempt))
+                        if (clock_now_ns() > until_ns)
+                                fail_msg("a connection that acknowledges nothing lives on");
+        } while (!attempt_end(&attempt));
+}
 
-                leaving_new(&leaving, &rig, 1);
-                leaving_post(&leaving);
-                only_ping(take(listen_fd, &hello), hello.number, until_ns);
-                WAIT_FOR(counters(&rig).graves > 0);
-                leaving_remove(&leaving);
-                leaving_wait(&leaving);
-                rig_dispatch(&rig);
-                told = strstr(rig.nodes[0].why, "nothing was acknowledged") != NULL;
-                close(listen_fd);
-                rig_free(&rig);
-        }
+/* It is not given up while the network takes nothing from the socket. */
+static void test_network_is_slow(void **state) {
+        const struct rig_options options = talkative();
+        const uint64_t until_ns = attempts_end();
+        static struct attempt attempt;
+        bool lives, told;
+
+        (void)state;
+        do {
+                atomic_store(&n_asked, 0);
+                atomic_store(&pretended, 100000);
+                attempt_begin(&attempt, &options);
+                /* It would have been given up where it is asked. */
+                while ((lives = ping(&attempt)) && atomic_load(&n_asked) < 2)
+                        if (clock_now_ns() > until_ns)
+                                fail_msg("nobody asks what is in the socket");
+                atomic_store(&pretended, -1);
+                while (lives && ping(&attempt))
+                        if (clock_now_ns() > until_ns)
+                                fail_msg("a connection that acknowledges nothing lives on");
+                told = attempt_end(&attempt);
+                if (told && !lives)
+                        fail_msg("it was given up with its socket full");
+        } while (!told);
 }
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_route_is_down),
-                cmocka_unit_test(test_connection_is_dead),
-                cmocka_unit_test(test_connection_dies),
-                cmocka_unit_test(test_connection_tells_nothing),
+                cmocka_unit_test(test_route_is_down),   cmocka_unit_test(test_connection_is_dead),
+                cmocka_unit_test(test_connection_dies), cmocka_unit_test(test_connection_tells_nothing),
+                cmocka_unit_test(test_network_is_slow), cmocka_unit_test(test_message_is_long),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
