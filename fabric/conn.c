@@ -268,6 +268,7 @@ void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns) {
                 return;
         conn->acked = ack;
         conn->moved = true;
+        conn->came_bytes = 0;
         while (conn->unacked && item_of(conn->unacked)->sequence <= ack) {
                 struct schedule_item *item = conn->unacked;
 
@@ -313,15 +314,22 @@ static uint64_t conn_queued(const struct fabric_conn *conn) {
         return ioctl(conn->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (uint64_t)bytes : 0;
 }
 
+/* What it has to acknowledge comes behind all that it sent before, which is no more than its window has room for. */
+void conn_came(struct fabric_conn *conn, uint32_t bytes) {
+        conn->came_bytes += bytes;
+        if (conn->came_bytes <= conn->rail->window + FRAME_DATA_MAX)
+                conn->moved = true;
+}
+
 /*
  * It says something, so it is not silent, but takes nothing or does not tell that it does: for ever it would keep its
  * half of the window and the memory that is under way, and no other rail would be tried. An honest end tells of what
  * has arrived with the next frame that it sends, whatever that is.
  *
  * Whether it has arrived takes as long as the rail is slow. So the time counts since anything moved last: a message was
- * acknowledged, or bytes of one were given to the socket or the adapter. It is many deadlines, and longer the more is
- * under way, by a hundredth of what the rail is said to have. While more than pings is in the socket the network is
- * slow, or the kernel ends the connection (socket_tune()).
+ * acknowledged, bytes of one were given to the socket or the adapter, or data of one came (conn_came()). It is many
+ * deadlines, and longer the more is under way, by a hundredth of what the rail is said to have. While more than pings
+ * is in the socket the network is slow, or the kernel ends the connection (socket_tune()).
  */
 static bool conn_is_stuck(struct fabric_conn *conn, uint64_t now_ns) {
         const struct fabric_rail *rail = conn->rail;
@@ -332,6 +340,8 @@ static bool conn_is_stuck(struct fabric_conn *conn, uint64_t now_ns) {
         if (conn->moved || (!conn->unacked && conn->n_frames < CONN_FRAMES_DATA)) {
                 conn->moved = false;
                 conn->moved_ns = now_ns;
+                if (!conn->unacked)
+                        conn->came_bytes = 0;
                 return false;
         }
         if (time_passed(now_ns, conn->moved_ns) < limit_ns)

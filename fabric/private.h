@@ -271,8 +271,9 @@ struct fabric_conn {
         struct schedule_item *unacked;
         struct schedule_item *parked; /* ours to send, not given to the connection yet */
         uint64_t flight_bytes;
-        uint64_t moved_ns; /* when what they have to take was seen to move; see conn_is_stuck() */
-        bool moved;        /* since then */
+        uint64_t moved_ns;   /* when what they have to take was seen to move; see conn_is_stuck() */
+        bool moved;          /* since then */
+        uint64_t came_bytes; /* data that came, since the other end acknowledged something */
         struct conn_frame *frames;
         uint32_t first_frame, n_frames;
         uint8_t *out; /* handshake, or TLS records from small pieces */
@@ -429,6 +430,8 @@ static inline void conn_has_sent(struct fabric_conn *conn, const struct conn_fra
         if (frame->sequence || !conn->unacked) /* else pings would hide that messages do not move */
                 conn->moved = true;
 }
+/* Likewise: data of a message have come. */
+void conn_came(struct fabric_conn *conn, uint32_t bytes);
 void conn_shut(struct fabric_conn *conn); /* or open: its port, as windows are */
 void conn_acked(struct fabric_conn *conn, uint64_t ack, uint64_t now_ns);
 void conn_tick(struct fabric_conn *conn, uint64_t now_ns);

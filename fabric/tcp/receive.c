@@ -45,6 +45,7 @@ static bool conn_take_data(struct fabric_conn *conn) {
         if (!conn->ssl)
                 conn->crc = crc32c(conn->crc, from, size);
         conn->data_done += size;
+        conn_came(conn, size);
         conn->in_start += size;
         if (size < left)
                 return false;
@@ -135,6 +136,7 @@ static ssize_t conn_receive_once(struct fabric_conn *conn, bool *ret_all) {
                         fabric_lock(fabric);
                 }
                 conn->data_done += data;
+                conn_came(conn, data);
                 if (conn->data_done == conn->frame.data_bytes)
                         conn->stage = IN_TRAILER;
                 conn->in_end += (uint32_t)n - data;

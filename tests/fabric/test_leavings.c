@@ -403,6 +403,39 @@ static void test_network_is_slow(void **state) {
         } while (!told);
 }
 
+/* Its acknowledgements are behind a message that takes long to come. */
+static void test_message_is_long(void **state) {
+        const struct rig_options options = talkative();
+        const struct frame frame = {.kind = FRAME_CHUNK,
+                                    .source = 1,
+                                    .destination = 0,
+                                    .value = 1,
+                                    .data_bytes = FRAME_DATA_MAX,
+                                    .sequence = 1,
+                                    .key = 77};
+        const uint64_t until_ns = attempts_end();
+        static struct attempt attempt;
+        bool lives = false;
+
+        (void)state;
+        while (!lives) {
+                const uint8_t data[100] = {0}, line[FRAME_LINE] = {0};
+                struct frame head = frame;
+                uint8_t bytes[FRAME_HEAD_MAX];
+                uint64_t end_ns;
+
+                attempt_begin(&attempt, &options);
+                end_ns = clock_now_ns() + UINT64_C(15000000) * options.times.deadline; /* 15 deadlines */
+                head.connection = attempt.hello.number;
+                lives = chat(attempt.fd, bytes, frame_pack(&head, line, bytes));
+                while (lives && clock_now_ns() < end_ns)
+                        lives = chat(attempt.fd, data, sizeof(data));
+                if (attempt_end(&attempt) && !lives)
+                        fail_msg("it was given up while a message came");
+                assert_true(clock_now_ns() < until_ns);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_route_is_down),   cmocka_unit_test(test_connection_is_dead),
