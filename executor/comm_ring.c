@@ -79,6 +79,7 @@ static uint32_t comm_enter(struct comm_rank *rank, struct request *request, char
                 return ring_status(RMX_E_UNSUPPORTED, (int32_t)rank->index);
         }
         request->gpu->plan = op->plan;
+        request->gpu->sequence = request->sequence; /* which other nodes compare with theirs */
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 if (comm->ranks[i].left && ring_sequence_before(comm->ranks[i].last_sequence, request->sequence)) {
                         snprintf(text, size, "rank %u left before the others", i);

@@ -149,6 +149,7 @@ static uint32_t validate_entry(struct validation *v, const struct ring_group_ent
                 .in = sends ? address : NULL,
                 .out = sends ? NULL : address,
                 .type = from->type,
+                .sequence = from->sequence,
                 .shape = {.count = from->count,
                           .element_bytes = element_bytes,
                           .partial_bytes = element_bytes,

@@ -66,6 +66,31 @@ static void mismatch(void **state) {
         }
 }
 
+/* A rank that is one call behind has called just what another node's chunks are of, but later. */
+static void one_behind(void **state) {
+        struct cluster *c = start(&cluster_placements[0]);
+        struct fixture *f = &c->f;
+        struct ring_request request;
+        uint32_t q[2][2], status;
+
+        (void)state;
+        cluster_fill(f, 1);
+        for (uint32_t k = 0; k < 2; k++) {
+                request = fixture_request(f, 0, RING_OP_BROADCAST, RMX_INT32, 0, 1000, 0);
+                q[0][k] = fixture_ring(f, 0, &request);
+        }
+        request = fixture_request(f, 1, RING_OP_ALL_GATHER, RMX_INT32, 0, 0, 0);
+        q[1][0] = fixture_ring(f, 1, &request);
+        assert_int_equal(fixture_wait(f, 1, q[1][0]), CLUSTER_OK); /* nothing passes, so nothing is noticed */
+        request = fixture_request(f, 1, RING_OP_BROADCAST, RMX_INT32, 0, 1000, 0);
+        q[1][1] = fixture_ring(f, 1, &request);
+        status = fixture_wait(f, 1, q[1][1]);
+        assert_int_equal(status, ring_status(RMX_E_MISMATCH, 0));
+        assert_int_equal(cluster_out(f, 1)[0], (int32_t)0xa5a5a5a5);
+        cluster_abort(c, 0, status);
+        cluster_deinit(c);
+}
+
 /* Ranks of one node are compared there, with both values, before anything is sent. */
 static void local_mismatch(void **state) {
         struct cluster *c = start(&cluster_placements[1]);
@@ -463,10 +488,10 @@ static void by_message(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(mismatch),   cmocka_unit_test(local_mismatch), cmocka_unit_test(who_is_missing),
-                cmocka_unit_test(exits),      cmocka_unit_test(leaving),        cmocka_unit_test(executor_dies),
-                cmocka_unit_test(refusals),   cmocka_unit_test(plans_in_place), cmocka_unit_test(plans_by_nodes),
-                cmocka_unit_test(by_message),
+                cmocka_unit_test(mismatch),       cmocka_unit_test(one_behind), cmocka_unit_test(local_mismatch),
+                cmocka_unit_test(who_is_missing), cmocka_unit_test(exits),      cmocka_unit_test(leaving),
+                cmocka_unit_test(executor_dies),  cmocka_unit_test(refusals),   cmocka_unit_test(plans_in_place),
+                cmocka_unit_test(plans_by_nodes), cmocka_unit_test(by_message),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
