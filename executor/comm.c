@@ -95,6 +95,14 @@ static int comm_get_plans(struct comm *comm, char *error, size_t error_size) {
         return 0;
 }
 
+/* Its process says what it has rung last. What it has not, others would wait for without an end. */
+static uint32_t comm_rank_rung(const struct comm_rank *rank, uint32_t said) {
+        /* relaxed: written by workers of this process, or of a dead one */
+        uint32_t rung = atomic_load_explicit(&rank->comm->marks->rung[rank->index], memory_order_relaxed);
+
+        return rank->here && ring_sequence_before(rung, said) ? rung : said;
+}
+
 static uint32_t comm_take_over(struct comm *comm, const struct takeover *t) {
         comm->epoch = t->epoch;
         comm->settled = comm->highest = t->settled;
@@ -190,6 +198,8 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
                 goto error;
         }
         *ret_lost = comm_take_over(comm, &takeover);
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                comm->ranks[i].last_sequence = comm_rank_rung(&comm->ranks[i], comm->ranks[i].last_sequence);
         executor_count(executor, lost, *ret_lost);
         r = executor_list_comm(executor, comm);
         if (r < 0)
@@ -349,6 +359,7 @@ void comm_rank_leave(struct comm_rank *rank, uint32_t last) {
         struct comm *comm = rank->comm;
         bool missed;
 
+        last = comm_rank_rung(rank, last);
         rank->left = true;
         rank->left_ns = clock_now_ns();
         rank->last_sequence = last;

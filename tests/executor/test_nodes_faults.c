@@ -144,6 +144,27 @@ static void leave(struct cluster *c, uint32_t node, uint32_t rank, uint32_t last
         pthread_rwlock_unlock(&c->nodes[node].executor.tables);
 }
 
+/* What a process says of its rank's last call is believed no further than it has rung. */
+static void leaves_with_a_lie(void **state) {
+        struct cluster *c = start(&cluster_placements[1]);
+        struct fixture *f = &c->f;
+        struct ring_request request;
+        uint32_t q[4];
+
+        (void)state;
+        cluster_ring(f, RING_OP_BARRIER, 0, 0, q);
+        cluster_wait(f, q, CLUSTER_OK);
+        leave(c, 1, 1, 1000000);
+        assert_int_equal(comm_status(c->nodes[1].comm), 0);
+        for (uint32_t r = 2; r < 4; r++) {
+                request = fixture_request(f, r, RING_OP_BARRIER, RMX_INT32, 0, 0, 0);
+                q[r] = fixture_ring(f, r, &request);
+        }
+        for (uint32_t r = 2; r < 4; r++)
+                assert_int_equal(fixture_wait(f, r, q[r]), ring_status(RMX_E_PEER_LOST, 1));
+        cluster_deinit(c);
+}
+
 static void leaving(void **state) {
         struct cluster *c = start(&cluster_placements[0]);
         struct ring_group_entry send = cluster_entry(RING_OP_SEND, 1, 1, 5, 0);
@@ -488,10 +509,10 @@ static void by_message(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(mismatch),       cmocka_unit_test(one_behind), cmocka_unit_test(local_mismatch),
-                cmocka_unit_test(who_is_missing), cmocka_unit_test(exits),      cmocka_unit_test(leaving),
-                cmocka_unit_test(executor_dies),  cmocka_unit_test(refusals),   cmocka_unit_test(plans_in_place),
-                cmocka_unit_test(plans_by_nodes), cmocka_unit_test(by_message),
+                cmocka_unit_test(mismatch),       cmocka_unit_test(one_behind),     cmocka_unit_test(leaves_with_a_lie),
+                cmocka_unit_test(local_mismatch), cmocka_unit_test(who_is_missing), cmocka_unit_test(exits),
+                cmocka_unit_test(leaving),        cmocka_unit_test(executor_dies),  cmocka_unit_test(refusals),
+                cmocka_unit_test(plans_in_place), cmocka_unit_test(plans_by_nodes), cmocka_unit_test(by_message),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
