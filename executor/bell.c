@@ -28,7 +28,8 @@
 #include "railmux/railmux.h"
 #include "util/memfd.h"
 
-#define BELL_LINES_MAX 64u /* taken from one ring in one round */
+#define BELL_LINES_MAX   64u /* taken from one ring in one round; and no more when they had so many entries */
+#define BELL_ENTRIES_MAX 512u
 
 int bell_attach(struct session *session, uint32_t gpu, uint32_t depth, uint32_t argument_bytes, const int fds[3]) {
         struct ring_layout layout;
@@ -183,9 +184,15 @@ static bool bell_may_take(struct bell *bell) {
         return false;
 }
 
+static uint32_t bell_entries(const struct ring_request *line) {
+        uint64_t n = ring_request_u64(line, RING_W_COUNT_LO);
+
+        return n < RING_GROUP_MAX ? (uint32_t)n : RING_GROUP_MAX;
+}
+
 bool bell_serve(struct bell *bell) {
         struct ring_request line;
-        uint32_t ring_sequence;
+        uint32_t ring_sequence, n_entries = 0;
         bool any = false;
 
         /* acquire, with the clear below: the former thread's private ring state */
@@ -200,10 +207,12 @@ bool bell_serve(struct bell *bell) {
                 }
         }
         /* Bounded: a client that rings as fast as it is answered must not hold the worker, and the table lock, for
-         * ever. */
-        for (uint32_t n = 0; n < BELL_LINES_MAX && bell_may_take(bell); n++) {
+         * ever. What is looked up for a group's entry takes as long as for a line. */
+        for (uint32_t n = 0; n < BELL_LINES_MAX && n_entries < BELL_ENTRIES_MAX && bell_may_take(bell); n++) {
                 if (ring_consumer_latch(&bell->consumer, &line, &ring_sequence))
                         break;
+                if (ring_request_op(&line) == RING_OP_GROUP)
+                        n_entries += bell_entries(&line);
                 bell_take(bell, &line, ring_sequence);
                 any = true;
         }

@@ -72,6 +72,7 @@ static int comm_get_plans(struct comm *comm, char *error, size_t error_size) {
 
         for (uint32_t i = 0; i < comm->n_choices; i++) {
                 const struct plan_choice *c = &comm->choices[i];
+                uint32_t known;
 
                 r = plans_get(&comm->executor->plans,
                               &(struct plans_shape){.operation = c->operation,
@@ -88,7 +89,9 @@ static int comm_get_plans(struct comm *comm, char *error, size_t error_size) {
                                  verdict.text);
                         return COMM_E_PLAN;
                 }
-                r = comm_nodes_check_plan(comm, comm->plans[i], error, error_size);
+                for (known = 0; known < i && comm->plans[known] != comm->plans[i];)
+                        known++;
+                r = known < i ? 0 : comm_nodes_check_plan(comm, comm->plans[i], error, error_size);
                 if (r)
                         return r;
         }
