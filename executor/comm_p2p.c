@@ -42,6 +42,7 @@ struct comm_pair {
         uint32_t settled, lost_after, lost_until;
         uint32_t taken_over; /* everything up to here was settled by a takeover */
         bool resync[2];      /* after it: the first sequence may be any up to the next one */
+        bool behind[2];      /* after it: some of these may still come */
 };
 
 static uint32_t pair_index(const struct comm *comm, uint32_t rank, uint32_t peer, bool sends) {
@@ -81,6 +82,7 @@ uint32_t comm_p2p_take_over(struct comm *comm, bool used) {
                 pair->lost_after = range.lost_after;
                 pair->lost_until = range.lost_until;
                 pair->resync[SIDE_SENDER] = pair->resync[SIDE_RECEIVER] = used;
+                pair->behind[SIDE_SENDER] = pair->behind[SIDE_RECEIVER] = used;
                 n_lost += range.n_lost;
         }
         return n_lost;
@@ -93,8 +95,9 @@ static bool pair_sequence_right(const struct comm *comm, uint32_t index, uint32_
 
         if (pair->resync[side])
                 return pair->taken_over + 1 - sequence <= comm->window * RING_GROUP_MAX;
-        return sequence == pair->expected[side] || (!ring_sequence_before(sequence, pair->expected[side]) &&
-                                                    !ring_sequence_before(pair->taken_over + 1, sequence));
+        return sequence == pair->expected[side] ||
+               (pair->behind[side] && !ring_sequence_before(sequence, pair->expected[side]) &&
+                !ring_sequence_before(pair->taken_over + 1, sequence));
 }
 
 /* Are all the request's sequences those that are due? Several entries of one pair follow one another. */
@@ -175,6 +178,8 @@ static void entries_enter(struct comm_rank *rank, struct request *request) {
 
                 comm->pairs[index].resync[side] = false;
                 comm->pairs[index].expected[side] = entry->sequence + 1;
+                if (ring_sequence_before(comm->pairs[index].taken_over, entry->sequence))
+                        comm->pairs[index].behind[side] = false;
                 comm_mark(comm->marks->pair[index].rung[side], entry->sequence); /* before it can start */
                 entry->open = outcome == TAKEOVER_RUN;
                 request->n_open += entry->open;
