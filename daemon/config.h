@@ -44,7 +44,7 @@ struct config {
         struct plan_constants constants; /* what that file gives, see plan/constants.h */
         char *file;                      /* main file in force, NULL if none */
         /* "FILE:LINE:COLUMN: KEY" of the last value read of those that must fit together; "": none */
-        char credentials_at[CONFIG_AT_MAX], times_at[CONFIG_AT_MAX];
+        char credentials_at[CONFIG_AT_MAX], times_at[CONFIG_AT_MAX], address_at[CONFIG_AT_MAX];
 };
 
 void config_init(struct config *config);

@@ -168,6 +168,7 @@ static int config_refuse_cyaml(const char *file, cyaml_err_t err, const struct r
 static void config_note_place(struct config *config, const char *file, const char *key, struct config_mark mark) {
         static const char *const credentials[] = {"peer.ca", "peer.certificate", "peer.key"};
         static const char *const times[] = {"peer.heartbeat_ms", "peer.lost_ms"};
+        static const char *const addresses[] = {"peer.listen", "peer.advertise"};
         char *at = NULL;
 
         for (size_t i = 0; i < sizeof(credentials) / sizeof(credentials[0]); i++)
@@ -176,6 +177,9 @@ static void config_note_place(struct config *config, const char *file, const cha
         for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
                 if (strcmp(key, times[i]) == 0)
                         at = config->times_at;
+        for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++)
+                if (strcmp(key, addresses[i]) == 0)
+                        at = config->address_at;
         if (at)
                 snprintf(at, CONFIG_AT_MAX, "%.256s:%zu:%zu: %s", file, mark.line, mark.column, key);
 }

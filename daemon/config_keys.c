@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/config_keys.h"
 
+#include "daemon/comm_id.h"
 #include "daemon/config_file.h"
 #include "daemon/peer_address.h"
 #include "daemon/rails.h"
@@ -244,6 +245,7 @@ static int config_key_listen(const struct config_key *key, struct config *config
         return config_key_string(key, config, value);
 }
 
+/* It goes into ids of communicators. */
 static int config_key_advertise(const struct config_key *key, struct config *config, const char *value,
                                 char why[CONFIG_WHY_MAX]) {
         char host[PEER_ADDRESS_MAX];
@@ -251,6 +253,10 @@ static int config_key_advertise(const struct config_key *key, struct config *con
 
         if (value[0] && (peer_address_split(value, host, &port) < 0 || port == 0)) {
                 snprintf(why, CONFIG_WHY_MAX, "'%.60s' is no address with a port", value);
+                return -EINVAL;
+        }
+        if (strlen(value) >= COMM_ID_ADDRESS_BYTES) {
+                snprintf(why, CONFIG_WHY_MAX, "'%.127s' has %zu characters", value, strlen(value));
                 return -EINVAL;
         }
         return config_key_string(key, config, value);
@@ -320,9 +326,11 @@ _Static_assert(RING_DEPTH_MIN == 4 && RING_DEPTH_MAX == 4096, "the text below na
 #define SOCKET_ALLOWED "an absolute path of at most 102 bytes, without blanks, quotes and \\$%#"
 _Static_assert(CONFIG_SOCKET_MAX == 102, "the text above names it");
 #define CREDENTIAL_ALLOWED "an absolute path, the name of a credential, or nothing"
-#define MODE_ALLOWED       "an octal number between 0600 and 0666, like \"0660\""
-#define LIMIT(k)           offsetof(struct config, limit[k])
-#define SIZE_MAX_ALLOWED   (UINT64_C(1) << 50)
+#define ADVERTISE_ALLOWED  "HOST:PORT of at most 39 characters, or nothing"
+_Static_assert(COMM_ID_ADDRESS_BYTES == 40, "the text above names it");
+#define MODE_ALLOWED     "an octal number between 0600 and 0666, like \"0660\""
+#define LIMIT(k)         offsetof(struct config, limit[k])
+#define SIZE_MAX_ALLOWED (UINT64_C(1) << 50)
 
 const struct config_key config_keys[] = {
         {"version", "1", config_key_version, 1, 1, 0, false},
@@ -353,8 +361,7 @@ const struct config_key config_keys[] = {
          offsetof(struct config, constants_file), true},
         {"peer.listen", "ADDR:PORT or [ADDR]:PORT, or nothing", config_key_listen, 0, 0,
          offsetof(struct config, listen), true},
-        {"peer.advertise", "HOST:PORT, or nothing", config_key_advertise, 0, 0, offsetof(struct config, advertise),
-         true},
+        {"peer.advertise", ADVERTISE_ALLOWED, config_key_advertise, 0, 0, offsetof(struct config, advertise), true},
         {"peer.cluster", "1 to 31 letters, digits, '.', '_' and '-'", config_key_cluster, 0, 0,
          offsetof(struct config, cluster), false},
         {"peer.ca", CREDENTIAL_ALLOWED, config_key_credential, 0, 0, offsetof(struct config, peer_ca), true},

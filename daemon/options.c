@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/options.h"
 
+#include "daemon/comm_id.h"
 #include "daemon/launcher_command.h"
 #include "daemon/peer_address.h"
 #include "daemon/rails.h"
@@ -216,7 +217,29 @@ static int options_apply_listen(const char *listen, struct config *config, char 
                          listen);
                 return -EINVAL;
         }
+        if (listen)
+                snprintf(config->address_at, CONFIG_AT_MAX, "--listen");
         return options_replace(&config->listen, listen);
+}
+
+/* Where others dial this node goes into ids of communicators. peer.advertise has been looked at; where it is empty, it
+ * is where this node listens. (If that is all addresses, only a start finds out which one it is.) */
+static int options_check_address(const struct config *config, char error[CONFIG_ERROR_MAX]) {
+        struct sockaddr_storage address;
+        char text[PEER_ADDRESS_MAX];
+        int size;
+
+        if (config->advertise[0] || peer_address_parse(config->listen, &address, &size) < 0 ||
+            peer_address_is_wildcard((const struct sockaddr *)&address))
+                return 0;
+        peer_address_format((const struct sockaddr *)&address, text);
+        if (strlen(text) < COMM_ID_ADDRESS_BYTES)
+                return 0;
+        snprintf(error, CONFIG_ERROR_MAX,
+                 "%.335s: other nodes would dial %.60s, which has %zu characters; allowed: %u at most, or a "
+                 "peer.advertise",
+                 config->address_at, text, strlen(text), COMM_ID_ADDRESS_BYTES - 1);
+        return -EINVAL;
 }
 
 int options_apply(const struct options *options, struct config *config, char error[CONFIG_ERROR_MAX]) {
@@ -232,6 +255,8 @@ int options_apply(const struct options *options, struct config *config, char err
                 r = options_apply_listen(options->listen, config, error);
         if (!r && options->rails[0])
                 r = options_replace(&config->rails, options->rails);
+        if (!r)
+                r = options_check_address(config, error);
         if (r == -ENOMEM)
                 snprintf(error, CONFIG_ERROR_MAX, "out of memory");
         if (r < 0)

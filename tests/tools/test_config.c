@@ -12,6 +12,7 @@
 #include "daemon/config.h"
 #include "daemon/config_file.h"
 #include "daemon/config_keys.h"
+#include "daemon/options.h"
 #include "ring/ring.h"
 #include "tests/scratch.h"
 #include "util/log.h"
@@ -329,7 +330,10 @@ static void test_refusals(void **state) {
                 {"peer:\n  listen: node7:7600\n", "2:11: peer.listen: 'node7:7600' is no numeric address with a port; "
                                                   "allowed: ADDR:PORT or [ADDR]:PORT, or nothing"},
                 {"peer:\n  advertise: 10.0.0.1\n", "2:14: peer.advertise: '10.0.0.1' is no address with a port; "
-                                                   "allowed: HOST:PORT, or nothing"},
+                                                   "allowed: HOST:PORT of at most 39 characters, or nothing"},
+                {"peer:\n  advertise: gpu-node-00017.cluster.internal.org:7600\n",
+                 "2:14: peer.advertise: 'gpu-node-00017.cluster.internal.org:7600' has 40 characters; "
+                 "allowed: HOST:PORT of at most 39 characters, or nothing"},
                 {"peer:\n  cluster: a/b\n", "2:12: peer.cluster: 'a/b' is no name of a cluster; allowed: 1 to 31 "
                                             "letters, digits, '.', '_' and '-'"},
                 {"peer:\n  key: ../k.pem\n", "2:8: peer.key: '../k.pem' is neither; allowed: an absolute path, the "
@@ -449,6 +453,46 @@ static void test_pairs(void **state) {
         }
 }
 
+/* What others dial goes into ids of communicators, in the way in which we write numbers. Files and the command line
+ * together tell what it is. */
+static void test_addresses(void **state) {
+#define LONG "[2001:db8:1111:2222:3333:444:555:666]:76"
+        static const struct {
+                const char *main, *later, *listen, *error; /* NULL: it fits */
+        } cases[] = {
+                {"peer:\n  listen: '" LONG "'\n", "", NULL,
+                 "main.yaml:2:11: peer.listen: other nodes would dial " LONG
+                 ", which has 40 characters; allowed: 39 at most, or a peer.advertise"},
+                {"peer:\n  listen: '" LONG "'\n  advertise: node7:7600\n", "peer:\n  advertise: \"\"\n", NULL,
+                 "conf.d/a.yaml:2:14: peer.advertise: other nodes would dial " LONG ", "},
+                {"peer:\n  listen: '" LONG "'\n", "peer:\n  advertise: node7:7600\n", NULL, NULL},
+                {"peer:\n  listen: '" LONG "'\n", "", "10.0.0.7:7600", NULL},
+                {"peer:\n  listen: 10.0.0.7:7600\n", "", LONG, "--listen: other nodes would dial " LONG ", "},
+                {"peer:\n  listen: '[2001:db8:1111:2222:3333:444:555:666]:7'\n", "", NULL, NULL},
+                {"peer:\n  listen: '[2001:0db8:0000:0000:0000:0000:0000:0007]:7600'\n", "", NULL, NULL},
+                {"peer:\n  listen: '[0000:0000:0000:0000:0000:0000:0000:0000]:7600'\n", "", NULL, NULL},
+                {"peer:\n  advertise: gpu-node-0017.cluster.internal.org:7600\n", "", LONG, NULL},
+        };
+#undef LONG
+        struct fixture *f = *state;
+        char path[96];
+
+        snprintf(path, sizeof(path), "%s/conf.d", f->dir);
+        assert_int_equal(mkdir(path, 0700), 0);
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                const struct options options = {.listen = cases[i].listen};
+
+                config_deinit(&f->config);
+                config_init(&f->config);
+                write_file(f, "main.yaml", cases[i].main);
+                write_file(f, "conf.d/a.yaml", cases[i].later);
+                assert_int_equal(load(f, "main.yaml"), 0);
+                assert_int_equal(options_apply(&options, &f->config, f->error), cases[i].error ? -EINVAL : 0);
+                if (cases[i].error && !strstr(f->error, cases[i].error))
+                        fail_msg("%s", f->error);
+        }
+}
+
 static void test_constants(void **state) {
         static const struct {
                 const char *text, *error; /* NULL: there is no such file */
@@ -539,6 +583,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_long_socket, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_constants, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_missing, setup, teardown),
         };
