@@ -72,7 +72,7 @@ extern "C" {
  * only hear it at a later call. */
 #define RMX_OK            0  /* done, result final */
 #define RMX_E_INVALID     1  /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
-#define RMX_E_NO_DAEMON   2  /* no daemon listens at the socket */
+#define RMX_E_NO_DAEMON   2  /* no daemon listens at the socket, or it did not answer in time */
 #define RMX_E_DAEMON_LOST 3  /* the daemon and its executor are gone for good; open a new session */
 #define RMX_E_VERSION     4  /* library and daemon share no protocol version */
 #define RMX_E_NO_MEMORY   5  /* out of memory, here or in the daemon */
@@ -90,7 +90,7 @@ extern "C" {
 #define RMX_E_ABORTED     13 /* rmx_comm_abort() was called by some rank. Sticky. */
 #define RMX_E_TIMEOUT     14 /* the time given has passed; the request goes on */
 #define RMX_E_INTERNAL    15 /* a defect of railmux; the daemon's log says more */
-#define RMX_E_UNSUPPORTED 16 /* valid, but this daemon or backend cannot do it. Sticky, since the others wait. */
+#define RMX_E_UNSUPPORTED 16 /* valid, but this daemon or backend cannot do it. Sticky if an executor says so. */
 #define RMX_E_COUNT       17 /* number of codes; not a result */
 
 /* Static name of a code ("RMX_E_LOST"), "RMX_E_?" for an unknown one. Never NULL. */
@@ -138,8 +138,9 @@ struct rmx_session_options {
 };
 
 /* Connects to the daemon. opt may be NULL. A session has two threads (rmx-life, all signals blocked) that sleep until
- * the session is closed: their end tells the daemon at once that the process is ending. RMX_E_NO_DAEMON, RMX_E_VERSION,
- * RMX_E_LIMIT, RMX_E_DENIED. */
+ * the session is closed: their end tells the daemon at once that the process is ending. RMX_E_NO_DAEMON (nobody
+ * listens, or answers within timeout_ms), RMX_E_VERSION, RMX_E_LIMIT (also of this process: no file descriptor is
+ * left), RMX_E_DENIED, RMX_E_NO_MEMORY, RMX_E_INVALID, RMX_E_UNSUPPORTED (options that this library does not know). */
 RMX_API int rmx_session_open(const struct rmx_session_options *opt, struct rmx_session **ret_session);
 /* Leaves all communicators and frees them, frees all memory of rmx_mem_alloc. Requests that were not waited for are
  * given up: the other ranks see RMX_E_PEER_LOST for them. A process that just exits leaves in the same way. NULL is
@@ -207,11 +208,12 @@ struct rmx_comm_options {
  * listen for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */
 RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
 /* Joins as `rank` of `n_ranks` (1..64); returns when all ranks have joined. Collective. opt may be NULL.
- * RMX_E_INVALID (rank taken, differing n_ranks, an id whose node has no address), RMX_E_DENIED (forged id, other
- * tenant), RMX_E_TIMEOUT, RMX_E_LIMIT (also: the tenant waits for 16 other nodes that nobody has reached yet),
- * RMX_E_PEER_LOST (a joining process or its node was lost), RMX_E_ABORTED (a joining rank gave up). A rank that gives
- * up, by its timeout or by rmx_cancel_set, ends the joining for all: those that wait are told, and each that comes
- * later once; after that the id may be tried again. */
+ * RMX_E_INVALID (rank taken, differing n_ranks, some ranks on GPUs and some not, an id whose node has no address),
+ * RMX_E_DENIED (forged id, other tenant), RMX_E_TIMEOUT, RMX_E_LIMIT (also: the tenant waits for 16 other nodes that
+ * nobody has reached yet), RMX_E_PEER_LOST (a joining process or its node was lost), RMX_E_ABORTED (a joining rank
+ * gave up), RMX_E_UNSUPPORTED (two of its nodes have no rail in common, or a GPU no room for more than 32 ranks). A
+ * rank that gives up, by its timeout or by rmx_cancel_set, ends the joining for all: those that wait are told, and
+ * each that comes later once; after that the id may be tried again. */
 RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id, uint32_t n_ranks, uint32_t rank,
                             const struct rmx_comm_options *opt, struct rmx_comm **ret_comm);
 /* An id that every rank of comm gets alike for the same number, without a word among them, also when the communicator
