@@ -61,7 +61,10 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                         continue;
                 executor_sync_have(&comm->attachment, mask);
                 if (key->code)
-                        comm_broken(comm, mask, key->code, executor_sync_lost_rank(comm), "");
+                        comm_broken(comm, mask, key->code,
+                                    key->failed && key->failed <= comm->n_ranks ? (int32_t)key->failed - 1
+                                                                                : executor_sync_lost_rank(comm),
+                                    key->message);
                 comm_set_epoch(comm, key->epoch);
                 rank = executor_sync_lost_rank(comm);
                 if (rank >= 0)

@@ -88,7 +88,8 @@ void inventory_reached(struct inventory *inventory, uint64_t session, uint32_t b
         key->identity = identity;
 }
 
-void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, bool held) {
+void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, int32_t rank,
+                    const char *text, bool held) {
         Railmux__Executor__CommKey *key;
 
         inventory_next(inventory);
@@ -96,6 +97,8 @@ void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, 
         key->comm = comm;
         key->epoch = epoch;
         key->code = code;
+        key->failed = code && rank >= 0 ? (uint32_t)rank + 1 : 0;
+        key->message = code ? (char *)text : (char *)protobuf_c_empty_string;
         key->held = held;
 }
 

@@ -29,6 +29,8 @@ void inventory_ring(struct inventory *inventory, uint64_t session, uint32_t gpu)
 void inventory_buffer(struct inventory *inventory, uint64_t session, uint32_t buffer);
 void inventory_retired(struct inventory *inventory, uint64_t session, uint32_t buffer);
 void inventory_reached(struct inventory *inventory, uint64_t session, uint32_t buffer, uint64_t identity);
-void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, bool held);
+/* code: its sticky error or 0; rank: that is to blame, or -1; text: on it, lasts until inventory_finish. */
+void inventory_comm(struct inventory *inventory, uint64_t comm, uint32_t epoch, uint32_t code, int32_t rank,
+                    const char *text, bool held);
 /* Sends the rest and frees it; what sending said. */
 int inventory_finish(struct inventory *inventory);

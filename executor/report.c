@@ -33,11 +33,16 @@ int report_inventory(struct executor *executor, report_send send, void *userdata
                 inventory_retired(inventory, b->session, b->id);
                 b->tell = false; /* until this railmuxd asks for it */
         }
-        for (struct comm *c = executor->comms; c; c = c->hh.next)
-                inventory_comm(
-                        inventory, c->id, c->epoch,
-                        ring_status_code(atomic_load_explicit(&c->error, memory_order_acquire)), /* comm_set_error */
-                        false);
+        for (struct comm *c = executor->comms; c; c = c->hh.next) {
+                uint32_t error;
+
+                pthread_mutex_lock(&c->mutex);
+                error = atomic_load_explicit(&c->error, memory_order_acquire); /* comm_set_error; the text stays */
+                c->reported_error = error != 0;
+                pthread_mutex_unlock(&c->mutex);
+                inventory_comm(inventory, c->id, c->epoch, ring_status_code(error),
+                               error ? ring_status_rank(error) : -1, c->error_text, false);
+        }
         return inventory_finish(inventory);
 }
 

@@ -42,7 +42,8 @@ struct client {
 
 struct fake_comm {
         uint64_t number;
-        uint32_t n_ranks, code, epoch;
+        uint32_t n_ranks, code, epoch, failed; /* failed, text: as in CommKey */
+        const char *text;
         uint64_t sessions[64];
         uint32_t handles[64];
         bool left[64];

@@ -109,6 +109,9 @@ static void executor_inventory(struct fixture *fixture) {
                 comms[i].comm = executor->comms[i].number;
                 comms[i].epoch = 1;
                 comms[i].code = executor->comms[i].code;
+                comms[i].failed = executor->comms[i].failed;
+                if (executor->comms[i].text)
+                        comms[i].message = (char *)executor->comms[i].text;
         }
         inventory.sessions = executor->sessions;
         inventory.n_sessions = executor->n_sessions;

@@ -327,6 +327,42 @@ static void test_life(void **unused) {
         fixture_teardown(&f);
 }
 
+/* What an executor found while no railmuxd was there: the successor tells who is to blame, and of what. */
+static void test_failed_meanwhile(void **unused) {
+        const Railmux__Session__CommFailed *failed;
+        struct inbox_message *event;
+        struct client *clients[3];
+        struct fake_comm *comm;
+        uint32_t handles[3];
+        struct fixture f;
+
+        (void)unused;
+        fixture_setup(&f, NULL, true);
+        for (uint32_t r = 0; r < 3; r++)
+                clients[r] = client_open(&f);
+        comm = executor_comm(&f, make_comm(clients, 3, handles));
+        assert_non_null(comm);
+        fixture_kill(&f);
+        comm->code = RMX_E_INVALID;
+        comm->failed = 3;
+        comm->text = "rank 2 named memory that is not there";
+        fixture_wait(&f, f.executor.fd < 0);
+        fixture_start(&f);
+        executor_connect(&f, false);
+        for (uint32_t r = 0; r < 3; r++) {
+                event = client_event(clients[r], FAILED);
+                failed = event->message->event->comm_failed;
+                assert_int_equal(failed->code, RMX_E_INVALID);
+                assert_int_equal(failed->rank, 2);
+                assert_non_null(strstr(failed->message, "named memory that is not there"));
+                client_drop(clients[r], event);
+        }
+        for (uint32_t r = 0; r < 3; r++)
+                client_close(clients[r]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
 static void test_sticky_error_survives(void **unused) {
         struct fixture f;
         struct client *clients[2];
@@ -705,6 +741,7 @@ int main(void) {
                 cmocka_unit_test(test_client_death_between),
                 cmocka_unit_test(test_life),
                 cmocka_unit_test(test_sticky_error_survives),
+                cmocka_unit_test(test_failed_meanwhile),
                 cmocka_unit_test(test_widenings),
                 cmocka_unit_test(test_port_is_taken),
                 cmocka_unit_test(test_rail_stays),

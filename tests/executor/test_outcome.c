@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "executor/comm.h"
+#include "executor/report.h"
 #include "executor/worker.h"
 #include "fixture.h"
 #include "railmux/railmux.h"
@@ -233,11 +235,47 @@ static void error_in_marks(void **state) {
         }
 }
 
+static unsigned int n_inventory, n_failed;
+
+static int hear(void *userdata, const Railmux__Executor__Message *message) {
+        const Railmux__Executor__CommKey *key;
+
+        (void)userdata;
+        if (message->body_case == RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_FAILED) {
+                n_failed++;
+                return 0;
+        }
+        assert_int_equal(message->body_case, RAILMUX__EXECUTOR__MESSAGE__BODY_INVENTORY);
+        n_inventory++;
+        assert_int_equal(message->inventory->n_comms, 1);
+        key = message->inventory->comms[0];
+        assert_int_equal(key->code, RMX_E_INVALID);
+        assert_int_equal(key->failed, 1 + 2);
+        assert_string_equal(key->message, "a test's reason");
+        return 0;
+}
+
+/* Each railmuxd that comes hears of a failure with all that is known, once. */
+static void inventory(void **state) {
+        struct fixture *f = *state;
+        uint32_t lost;
+
+        fixture_attach(f, &lost);
+        pthread_rwlock_wrlock(&f->executor.tables);
+        comm_fail(f->executor.comms, ring_status(RMX_E_INVALID, 2), "a test's reason");
+        for (unsigned int round = 1; round <= 2; round++) {
+                assert_int_equal(report_inventory(&f->executor, hear, NULL), 0);
+                assert_int_equal(report_failures(&f->executor, hear, NULL), 0);
+                assert_true(n_inventory == round && n_failed == 0);
+        }
+        pthread_rwlock_unlock(&f->executor.tables);
+}
+
 int main(void) {
 #define OUTCOME_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         const struct CMUnitTest tests[] = {
                 OUTCOME_TEST(range_stays),         OUTCOME_TEST(range_grows),    OUTCOME_TEST(nothing_overtakes),
-                OUTCOME_TEST(error_after_the_end), OUTCOME_TEST(error_in_marks),
+                OUTCOME_TEST(error_after_the_end), OUTCOME_TEST(error_in_marks), OUTCOME_TEST(inventory),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
