@@ -106,6 +106,13 @@ struct session *session_detach(struct session *session) {
         return NULL;
 }
 
+/* Clients choose the numbers, and a request names many of them while all others wait for its worker. So that nobody can
+ * choose numbers that share a bucket, the hash is one of a family, by a random number of this process (Dietzfelbinger
+ * et al., A reliable randomized algorithm for the closest-pair problem, 1997: multiply-shift). */
+static uint32_t buffer_hash(const struct session *session, uint32_t id) {
+        return (uint32_t)((uint64_t)id * (session->executor->instance | 1) >> 32);
+}
+
 int session_buffer_import(struct session *session, uint32_t id, uint64_t bytes, int fd) {
         struct buffer *buffer;
         int r;
@@ -124,7 +131,7 @@ int session_buffer_import(struct session *session, uint32_t id, uint64_t bytes, 
                 free(buffer);
                 return r;
         }
-        HASH_ADD(hh, session->buffers, id, sizeof(buffer->id), buffer);
+        HASH_ADD_BYHASHVALUE(hh, session->buffers, id, sizeof(buffer->id), buffer_hash(session, id), buffer);
         if (!buffer->hh.tbl) {
                 buffer_free(buffer);
                 return -ENOMEM;
@@ -189,7 +196,7 @@ bool session_buffer_released(struct executor *executor, uint64_t *ret_session, u
 struct buffer *session_buffer(struct session *session, uint32_t id) {
         struct buffer *buffer;
 
-        HASH_FIND(hh, session->buffers, &id, sizeof(id), buffer);
+        HASH_FIND_BYHASHVALUE(hh, session->buffers, &id, sizeof(id), buffer_hash(session, id), buffer);
         return buffer;
 }
 

@@ -3,12 +3,14 @@
  * before the call is answered. munmap(2) is wrapped. */
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "executor/dispatch.h"
 #include "executor/session.h"
 #include "fixture.h"
 #include "railmux/railmux.h"
 #include "tests/cmocka_all.h"
+#include "util/memfd.h"
 
 #define N     3u
 #define BYTES (4u << 20)
@@ -66,6 +68,32 @@ static uint32_t call(struct fixture *f, const Railmux__Executor__Message *messag
         return unmapped.n_free;
 }
 
+/* Numbers of buffers that a client has chosen so that all are in one bucket of an ordinary hash table. */
+static void test_chosen_numbers(void **state) {
+        struct fixture *f = *state;
+        struct session *session = f->executor.sessions;
+        uint32_t n = 0, longest = 0, hash;
+        int fd;
+
+        assert_int_equal(memfd_new("chosen", 4096, &fd), 0);
+        for (uint32_t id = 1000; n < 1000; id++) {
+                HASH_JEN(&id, sizeof(id), hash);
+                if (hash % 1024 != 77)
+                        continue;
+                pthread_rwlock_wrlock(&f->executor.tables);
+                assert_int_equal(session_buffer_import(session, id, 4096, fd), 0);
+                assert_non_null(session_buffer(session, id));
+                assert_null(session_buffer(session, id + 1));
+                pthread_rwlock_unlock(&f->executor.tables);
+                n++;
+        }
+        close(fd);
+        for (uint32_t i = 0; i < session->buffers->hh.tbl->num_buckets; i++)
+                if (session->buffers->hh.tbl->buckets[i].count > longest)
+                        longest = session->buffers->hh.tbl->buckets[i].count;
+        assert_true(longest < 100);
+}
+
 static void test_buffer(void **state) {
         Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
         Railmux__Executor__BufferRetire retire = RAILMUX__EXECUTOR__BUFFER_RETIRE__INIT;
@@ -102,6 +130,7 @@ static void test_comm(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_chosen_numbers, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_buffer, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_session, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_comm, setup, teardown),
