@@ -110,7 +110,12 @@ struct session *session_detach(struct session *session) {
  * choose numbers that share a bucket, the hash is one of a family, by a random number of this process (Dietzfelbinger
  * et al., A reliable randomized algorithm for the closest-pair problem, 1997: multiply-shift). */
 static uint32_t buffer_hash(const struct session *session, uint32_t id) {
-        return (uint32_t)((uint64_t)id * (session->executor->instance | 1) >> 32);
+        uint64_t h = id * (session->executor->instance | 1);
+
+        /* ... and mixed once more: numbers that follow one another would be spread as evenly, but not as a table likes
+         * it that grows. */
+        h = (h ^ h >> 32) * UINT64_C(0xd6e8feb86659fd93);
+        return (uint32_t)(h >> 32);
 }
 
 int session_buffer_import(struct session *session, uint32_t id, uint64_t bytes, int fd) {
