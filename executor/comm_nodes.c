@@ -221,9 +221,16 @@ void comm_nodes_mismatch(struct comm_rank *rank) {
 
         comm_lock(comm);
         executor_count(comm->executor, mismatches, 1);
-        comm_set_error(comm, ring_status(RMX_E_MISMATCH, (int32_t)blamed),
-                       "rank %u, on another node, called something else than rank %u, which called %s", blamed,
-                       rank->index, request_p2p(request) ? "send or recv" : plan_operation_name(request->operation));
+        if (request_p2p(request))
+                comm_set_error(
+                        comm, ring_status(RMX_E_MISMATCH, (int32_t)blamed),
+                        "rank %u, on another node, called something else than rank %u, which called send or recv",
+                        blamed, rank->index);
+        else
+                comm_set_error(comm, ring_status(RMX_E_MISMATCH, (int32_t)blamed),
+                               "rank %u, on another node, called something else than rank %u, whose call %u is %s, or "
+                               "that as another call",
+                               blamed, rank->index, request->sequence, plan_operation_name(request->operation));
         comm_unlock(comm);
 }
 
