@@ -98,6 +98,7 @@ struct comm {
         const struct plan *send_plan;
         uint32_t reported_stall; /* sequence last reported as stalled */
         bool reported_error;
+        bool told_error; /* by railmuxd, which knows why */
         char error_text[160];
         uint64_t operations, bytes, lost;
 

@@ -171,16 +171,21 @@ void dispatch_call(struct executor *executor, const Railmux__Executor__Message *
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT:
                 comm = comm_find(executor, message->comm_abort->comm);
-                if (comm)
-                        comm_fail(comm, ring_status(message->comm_abort->code, message->comm_abort->rank), "aborted");
+                if (!comm)
+                        break;
+                comm->told_error = comm->told_error || !comm_failed(comm);
+                comm_fail(comm, ring_status(message->comm_abort->code, message->comm_abort->rank), "aborted");
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_DETACH:
                 comm_detach(comm_find(executor, message->comm_detach->comm));
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE:
                 comm = comm_find(executor, message->rank_leave->comm);
-                if (comm && message->rank_leave->rank < comm->n_ranks)
-                        comm_rank_leave(&comm->ranks[message->rank_leave->rank], message->rank_leave->last_sequence);
+                if (!comm || message->rank_leave->rank >= comm->n_ranks)
+                        break;
+                comm_rank_leave(&comm->ranks[message->rank_leave->rank], message->rank_leave->last_sequence);
+                result->has_rung = comm->ranks[message->rank_leave->rank].here;
+                result->rung = comm->ranks[message->rank_leave->rank].last_sequence;
                 break;
         default:
                 result_set(result, RMX_E_UNSUPPORTED, "unknown call");

@@ -12,7 +12,8 @@ struct dispatch_result {
         uint32_t code; /* RMX_* */
         uint32_t epoch;
         uint32_t lost;
-        bool in_use;
+        bool in_use, has_rung;
+        uint32_t rung; /* RANK_LEAVE: of a rank that is here */
         char message[256];
 };
 

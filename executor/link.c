@@ -157,6 +157,8 @@ static void link_done(struct link *link, uint64_t id, struct dispatch_result *re
         done.epoch = result->epoch;
         done.lost = result->lost;
         done.in_use = result->in_use;
+        done.has_rung = result->has_rung;
+        done.rung = result->rung;
         message.id = id;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DONE;
         message.done = &done;

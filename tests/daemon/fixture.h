@@ -65,6 +65,7 @@ struct fake_executor {
         bool deaf; /* it does not read */
         bool welcome;
         bool in_use;         /* buffers that are retired are still used: they go to `retired`, and DONE says so */
+        uint32_t rung;       /* by a rank that leaves, says DONE; 0: it does not say */
         uint64_t operations; /* that it counts */
         bool slow_query;     /* it notes what it counted when it was asked, and says it in executor_answer_query() */
         uint64_t query, query_operations; /* that it has noted; 0: none */

@@ -30,6 +30,8 @@ static void executor_done(struct fixture *fixture, uint64_t id, uint32_t code, b
         done.message = (char *)(code ? "the test says no" : "");
         done.epoch = 1;
         done.in_use = in_use;
+        done.has_rung = fixture->executor.rung > 0; /* read of a RANK_LEAVE only */
+        done.rung = fixture->executor.rung;
         message.id = id;
         message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_DONE;
         message.done = &done;
