@@ -128,9 +128,10 @@ static void comm_broken_more(struct comm *comm, const char *message) {
 
         if (!message || !*message || strstr(text, message))
                 return;
-        log_error("communicator %" PRIu64 ": %s", comm->number, message);
+        if (length) /* else a predecessor has logged it, which did not leave its reason */
+                log_error("communicator %" PRIu64 ": %s", comm->number, message);
         if (length + 2 + strlen(message) < sizeof(comm->reason))
-                snprintf(text + length, sizeof(comm->reason) - length, "; %s", message);
+                snprintf(text + length, sizeof(comm->reason) - length, "%s%s", length ? "; " : "", message);
 }
 
 void comm_broken(struct comm *comm, uint64_t mask, uint32_t code, int32_t rank, const char *message) {

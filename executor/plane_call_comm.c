@@ -196,6 +196,7 @@ void plane_call_abort(struct plane_executor *executor, const Railmux__Executor__
         plane_exchanges_look(executor);
         if (comm->unreported && comm->code == RMX_E_MISMATCH)
                 return;
+        comm->told = comm->told || !comm->code;
         plane_comm_fail(executor, comm, m->code, m->rank, "aborted");
         comm->unreported = false; /* it is railmuxd that says so */
 }

@@ -59,6 +59,7 @@ struct plane_attached {
         int32_t failed_rank;
         char text[160];      /* a sentence on `code` */
         bool unreported;     /* railmuxd does not know of `code` */
+        bool told;           /* it has said so itself, and knows why */
         uint32_t stall_told; /* the last sequence that railmuxd was told of as stalled */
         bool any_stall_told;
         bool held;                /* its requests stand still */

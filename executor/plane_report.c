@@ -73,7 +73,7 @@ int plane_report_inventory(struct plane_executor *executor, report_send send, vo
                         inventory_reached(inventory, s->id, b->id, b->identity);
         }
         for (struct plane_attached *c = executor->comms; c; c = c->hh.next) {
-                inventory_comm(inventory, c->id, c->epoch, c->code, c->failed_rank, c->text, c->held);
+                inventory_comm(inventory, c->id, c->epoch, c->code, c->failed_rank, c->told ? "" : c->text, c->held);
                 c->unreported = false;
                 for (uint32_t i = 0; i < c->n_ranks; i++)
                         c->ranks[i].told = false;

@@ -10,9 +10,13 @@
 #include "executor/executor.h"
 #include "executor/inventory.h"
 #include "executor/session.h"
+#include "proto/frame.h"
 #include "util/clock.h"
 
 #define REPORT_COMMS 48u /* statistics rows per message, each with up to 64 numbers */
+
+_Static_assert(INVENTORY_KEYS *(sizeof(((struct comm *)NULL)->error_text) + 40) <= FRAME_BYTES_MAX,
+               "failed communicators fit into a frame");
 
 int report_inventory(struct executor *executor, report_send send, void *userdata) {
         struct inventory *inventory = inventory_new(send, userdata);
@@ -41,7 +45,7 @@ int report_inventory(struct executor *executor, report_send send, void *userdata
                 c->reported_error = error != 0;
                 pthread_mutex_unlock(&c->mutex);
                 inventory_comm(inventory, c->id, c->epoch, ring_status_code(error),
-                               error ? ring_status_rank(error) : -1, c->error_text, false);
+                               error ? ring_status_rank(error) : -1, c->told_error ? "" : c->error_text, false);
         }
         return inventory_finish(inventory);
 }

@@ -327,7 +327,8 @@ static void test_life(void **unused) {
         fixture_teardown(&f);
 }
 
-/* What an executor found while no railmuxd was there: the successor tells who is to blame, and of what. */
+/* What an executor found while no railmuxd was there: the successor tells who is to blame, and of what; and the one
+ * after it, which has recorded the code alone, knows the reason again. */
 static void test_failed_meanwhile(void **unused) {
         const Railmux__Session__CommFailed *failed;
         struct inbox_message *event;
@@ -343,20 +344,22 @@ static void test_failed_meanwhile(void **unused) {
         comm = executor_comm(&f, make_comm(clients, 3, handles));
         assert_non_null(comm);
         fixture_kill(&f);
-        comm->code = RMX_E_INVALID;
+        comm->code = RMX_E_MISMATCH;
         comm->failed = 3;
-        comm->text = "rank 2 named memory that is not there";
+        comm->text = "rank 2 gave another count";
         fixture_wait(&f, f.executor.fd < 0);
         fixture_start(&f);
         executor_connect(&f, false);
         for (uint32_t r = 0; r < 3; r++) {
                 event = client_event(clients[r], FAILED);
                 failed = event->message->event->comm_failed;
-                assert_int_equal(failed->code, RMX_E_INVALID);
+                assert_int_equal(failed->code, RMX_E_MISMATCH);
                 assert_int_equal(failed->rank, 2);
-                assert_non_null(strstr(failed->message, "named memory that is not there"));
+                assert_non_null(strstr(failed->message, "rank 2 gave another count"));
                 client_drop(clients[r], event);
         }
+        succeed(&f, false);
+        fixture_wait(&f, fixture_ctl_says(&f, "--json", "comms", "\"reason\": \"rank 2 gave another count\""));
         for (uint32_t r = 0; r < 3; r++)
                 client_close(clients[r]);
         fixture_wait_idle(&f);
