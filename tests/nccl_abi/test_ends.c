@@ -234,13 +234,20 @@ static void test_split_revoked(void **state) {
 
 static atomic_bool enough;
 
+/* AddressSanitizer's allocator, unlike glibc's, stays locked in the child of a process that was in it just then. */
+#ifdef __SANITIZE_ADDRESS__
+#define ALLOCATES false
+#else
+#define ALLOCATES true
+#endif
+
 static void *make_noise(void *userdata) {
         static char buffer[65536];
         ncclComm_t comm = userdata;
         void *handle;
 
         while (!enough) {
-                if (!ncclCommRegister(comm, buffer, sizeof(buffer), &handle))
+                if (ALLOCATES && !ncclCommRegister(comm, buffer, sizeof(buffer), &handle))
                         (void)ncclCommDeregister(comm, handle);
                 (void)ncclCommCount(NULL, NULL); /* has an error to keep */
         }
