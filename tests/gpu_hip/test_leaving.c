@@ -103,8 +103,20 @@ static void post(struct rig *rig, uint32_t kib) {
         wait_until(atomic_load(&fake.bursts.n) == number);
 }
 
+/* One whose blocks have not all begun is not told to end. One that is queued begins when it is let go. */
+static bool is_there(const struct rig *rig) {
+        const struct park *park = &rig->f.plane->park;
+        bool there;
+
+        plane_lock(rig->f.plane);
+        there = !park->running || park->queued || park_has_room(park);
+        plane_unlock(rig->f.plane);
+        return there;
+}
+
 /* What a kernel does with a request: it begins, asks for a burst; and ends. */
 static void begin(struct rig *rig, uint32_t kib) {
+        wait_until(is_there(rig));
         client_ring(&rig->client, client_header(&rig->client)->counter + 1);
         count(rig, false);
         post(rig, kib);
