@@ -135,32 +135,35 @@ bool comm_remote_is(const struct manager *manager, const uint8_t id[COMM_ID_BYTE
 /* An id says whom to dial, and before that has answered nobody knows whether it is one. So a tenant waits for only so
  * many of them at a time, each with any number of communicators. */
 #define REMOTE_UNREACHED_MAX 16u
+struct unreached {
+        const struct peer *peers[REMOTE_UNREACHED_MAX];
+        unsigned int n;
+};
+
+/* false: there is no place for one more. */
+static bool unreached_add(struct unreached *unreached, const struct peer *peer) {
+        if (peer_node_id(peer))
+                return true; /* it was */
+        for (unsigned int i = 0; i < unreached->n; i++)
+                if (unreached->peers[i] == peer)
+                        return true;
+        if (unreached->n == REMOTE_UNREACHED_MAX)
+                return false;
+        unreached->peers[unreached->n++] = peer;
+        return true;
+}
+
 static bool remote_reaches_out(const struct comm *comm) {
-        const struct peer *unknown[REMOTE_UNREACHED_MAX];
+        struct unreached unreached = {.n = 0};
         const struct last_word *word;
-        unsigned int n = 0, i;
 
-        for (const struct comm *c = comm->manager->comms; c; c = c->hh.next) {
-                const struct peer *root = c->remote ? c->remote->root : NULL;
-
-                if (c->tenant != comm->tenant || c->state != COMM_JOINING || !root || peer_node_id(root))
-                        continue;
-                for (i = 0; i < n && unknown[i] != root; i++)
-                        ;
-                if (i == REMOTE_UNREACHED_MAX)
+        for (const struct comm *c = comm->manager->comms; c; c = c->hh.next)
+                if (c->tenant == comm->tenant && c->state == COMM_JOINING && c->remote && c->remote->root &&
+                    !unreached_add(&unreached, c->remote->root))
                         return false;
-                if (i == n)
-                        unknown[n++] = root;
-        }
         DL_FOREACH(comm->remote->cluster->words.first, word) {
-                if (strcmp(word->tenant, comm->tenant->name) != 0 || peer_node_id(word->peer))
-                        continue;
-                for (i = 0; i < n && unknown[i] != word->peer; i++)
-                        ;
-                if (i == REMOTE_UNREACHED_MAX)
+                if (strcmp(word->tenant, comm->tenant->name) == 0 && !unreached_add(&unreached, word->peer))
                         return false;
-                if (i == n)
-                        unknown[n++] = word->peer;
         }
         return true;
 }
