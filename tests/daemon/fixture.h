@@ -105,6 +105,10 @@ struct store_entry {
 
 #define FIXTURE_PLANES 9
 
+/* railmuxd gives an executor of a GPU four seconds to end what it is told to end, however slow the machine is: who has
+ * stopped one lets it go on within this time, or begins anew. */
+#define FIXTURE_IN_TIME_NS UINT64_C(3500000000)
+
 struct fixture {
         char directory[64];
         char socket[96], exec[108], control[96], config[96], notify[96], idler[96];

@@ -270,9 +270,6 @@ static void test_peer_refused(void **state) {
         assert_int_equal(plane_count(f, 2, "peer_add 3 "), 3);
 }
 
-/* railmuxd gives an executor four seconds to end what it is told to end, however slow the machine is. */
-#define IN_TIME_NS UINT64_C(3500000000)
-
 /* false: it took too long. */
 static bool early_successor(struct set *set) {
         const uint64_t begin_ns = clock_now_ns();
@@ -291,7 +288,7 @@ static bool early_successor(struct set *set) {
                 calls[r] = send_comm_create(set->clients[r], id, 2, r);
         (void)take_ack(set->clients[1], send_buffer_destroy(set->clients[1], 77), NULL, 0); /* it has been heard */
         assert_int_equal(plane_count(f, 0, "comm_attach "), 2); /* of the one that was killed */
-        if (clock_now_ns() - begin_ns > IN_TIME_NS) {
+        if (clock_now_ns() - begin_ns > FIXTURE_IN_TIME_NS) {
                 plane_kill(f, 1);
                 return false;
         }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* RAILMUX_FALLBACK without a daemon: communicators go to the other library, whole, and in its groups. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -14,7 +13,7 @@
 
 #include "client/nccl/device_api.h"
 #include "client/nccl/nccl.h"
-#include "tests/nccl_abi/stand_in.h"
+#include "tests/nccl_abi/stand_in_load.h"
 
 static const struct stand_in_counts *counts;
 static int (*n_waiting)(void);
@@ -255,16 +254,11 @@ int main(void) {
                                            cmocka_unit_test(test_group),        cmocka_unit_test(test_simulation),
                                            cmocka_unit_test(test_failed_group), cmocka_unit_test(test_newer_calls),
                                            cmocka_unit_test(test_abort)};
-        const struct stand_in_counts *(*get)(void);
-        void *library;
+        void *function;
 
-        setenv("RAILMUX_SOCKET", "/nonexistent/railmux.sock", 1);
-        setenv("RAILMUX_FALLBACK", STAND_IN, 1);
-        library = dlopen(STAND_IN, RTLD_NOW | RTLD_LOCAL);
-        get = library ? (const struct stand_in_counts *(*)(void))dlsym(library, "stand_in_counts") : NULL;
-        n_waiting = library ? (int (*)(void))dlsym(library, "stand_in_waiting") : NULL;
-        if (!get || !n_waiting)
+        counts = stand_in_load("stand_in_waiting", &function);
+        if (!counts)
                 return 2;
-        counts = get();
+        n_waiting = (int (*)(void))function;
         return cmocka_run_group_tests_name("fallback", tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Communicators that another library makes from its own: at once, when a group ends, and some time later. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -12,7 +11,7 @@
 #include <cmocka.h>
 
 #include "client/nccl/nccl.h"
-#include "tests/nccl_abi/stand_in.h"
+#include "tests/nccl_abi/stand_in_load.h"
 
 enum { TURNS = 500 };
 
@@ -220,16 +219,11 @@ int main(void) {
                                            cmocka_unit_test(test_failed_group),  cmocka_unit_test(test_later),
                                            cmocka_unit_test(test_too_late),      cmocka_unit_test(test_just_then),
                                            cmocka_unit_test(test_aborted_parent)};
-        const struct stand_in_counts *(*get)(void);
-        void *library;
+        void *function;
 
-        setenv("RAILMUX_SOCKET", "/nonexistent/railmux.sock", 1);
-        setenv("RAILMUX_FALLBACK", STAND_IN, 1);
-        library = dlopen(STAND_IN, RTLD_NOW | RTLD_LOCAL);
-        get = library ? (const struct stand_in_counts *(*)(void))dlsym(library, "stand_in_counts") : NULL;
-        make = library ? (void (*)(void))dlsym(library, "stand_in_make") : NULL;
-        if (!get || !make)
+        counts = stand_in_load("stand_in_make", &function);
+        if (!counts)
                 return 2;
-        counts = get();
+        make = (void (*)(void))function;
         return cmocka_run_group_tests_name("fallback_derive", tests, NULL, NULL);
 }

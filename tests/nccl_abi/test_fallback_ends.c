@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* A destroy of a communicator of another library, while a call is at work in it, and an abort that ends both. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -12,7 +11,7 @@
 #include <cmocka.h>
 
 #include "client/nccl/nccl.h"
-#include "tests/nccl_abi/stand_in.h"
+#include "tests/nccl_abi/stand_in_load.h"
 
 static const struct stand_in_counts *counts;
 static int (*n_waiting)(void);
@@ -56,16 +55,11 @@ static void test_broken(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken)};
-        const struct stand_in_counts *(*get)(void);
-        void *library;
+        void *function;
 
-        setenv("RAILMUX_SOCKET", "/nonexistent/railmux.sock", 1);
-        setenv("RAILMUX_FALLBACK", STAND_IN, 1);
-        library = dlopen(STAND_IN, RTLD_NOW | RTLD_LOCAL);
-        get = library ? (const struct stand_in_counts *(*)(void))dlsym(library, "stand_in_counts") : NULL;
-        n_waiting = library ? (int (*)(void))dlsym(library, "stand_in_waiting") : NULL;
-        if (!get || !n_waiting)
+        counts = stand_in_load("stand_in_waiting", &function);
+        if (!counts)
                 return 2;
-        counts = get();
+        n_waiting = (int (*)(void))function;
         return cmocka_run_group_tests_name("fallback_ends", tests, NULL, NULL);
 }
