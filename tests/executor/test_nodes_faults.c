@@ -86,6 +86,7 @@ static void one_behind(void **state) {
         q[1][1] = fixture_ring(f, 1, &request);
         status = fixture_wait(f, 1, q[1][1]);
         assert_int_equal(status, ring_status(RMX_E_MISMATCH, 0));
+        assert_int_equal(comm_status(c->nodes[1].comm), status); /* the text is published with it */
         assert_non_null(strstr(c->nodes[1].comm->error_text, "whose call 2 is broadcast"));
         assert_int_equal(cluster_out(f, 1)[0], (int32_t)0xa5a5a5a5);
         cluster_abort(c, 0, status);
