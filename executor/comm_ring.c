@@ -34,6 +34,8 @@ static bool comm_sequence_right(struct comm_rank *rank, uint32_t sequence) {
         return !ring_sequence_before(sequence, rank->expected) && !ring_sequence_before(rung + 1, sequence);
 }
 
+/* The executors of all nodes have to take the same plan, whichever rank rings first. What the vectors of an
+ * all_to_all_v on other nodes hold is not known here, so over nodes all are taken for large ones. */
 static void comm_op_open(struct comm *comm, struct comm_op *op, const struct comm_rank *rank,
                          const struct request *request) {
         const struct gpu_request *gpu = request->gpu;
@@ -52,7 +54,8 @@ static void comm_op_open(struct comm *comm, struct comm_op *op, const struct com
                 .bytes = bytes,
                 .first_ns = clock_now_ns(),
                 .plan = comm_plan(comm, request->operation,
-                                  plan_widening(gpu->shape.element_bytes, gpu->shape.partial_bytes), bytes),
+                                  plan_widening(gpu->shape.element_bytes, gpu->shape.partial_bytes),
+                                  gpu->shape.vector && comm->area ? UINT64_MAX : bytes),
         };
 }
 

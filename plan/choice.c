@@ -227,6 +227,11 @@ static uint32_t choose(const struct asked *asked, const struct prices *prices, u
                         break;
                 n = class_drop(prices, classes, n, narrowest);
         }
+        /* Over nodes nobody knows how much the ranks of other nodes send in an all_to_all_v, so it has one class. */
+        if (operation == RING_OP_ALL_TO_ALL_V && asked->over && !asked->device) {
+                classes[0] = classes[n - 1];
+                n = 1;
+        }
         for (uint32_t i = n; i-- > 0;) {
                 uint64_t bytes;
 

@@ -178,14 +178,18 @@ uint32_t fixture_ring_single(struct fixture *f, uint32_t rank, const struct ring
         return fixture_ring(f, rank, &request);
 }
 
+void fixture_argument(struct fixture *f, uint32_t rank, const void *block, size_t bytes, uint32_t offset) {
+        const struct ring_layout *layout = &f->ranks[rank].producer.layout;
+
+        if (offset + bytes <= layout->argument_bytes)
+                memcpy((char *)f->ranks[rank].client_area + layout->argument_offset + offset, block, bytes);
+}
+
 uint32_t fixture_ring_group(struct fixture *f, uint32_t rank, const struct ring_group_entry *entries, uint32_t n,
                             uint32_t offset) {
-        const struct ring_layout *layout = &f->ranks[rank].producer.layout;
         struct ring_request request = {0};
 
-        if (offset + n * sizeof(*entries) <= layout->argument_bytes)
-                memcpy((char *)f->ranks[rank].client_area + layout->argument_offset + offset, entries,
-                       n * sizeof(*entries));
+        fixture_argument(f, rank, entries, n * sizeof(*entries), offset);
         ring_request_set_head(&request, RING_OP_GROUP, 0, 0);
         request.word[RING_W_COMM] = FIXTURE_HANDLE + rank;
         ring_request_set_u64(&request, RING_W_COUNT_LO, n);

@@ -53,6 +53,8 @@ void fixture_kill(struct fixture *f);
 struct ring_request fixture_request(struct fixture *f, uint32_t rank, uint32_t op, uint32_t type, uint32_t redop,
                                     uint64_t count, uint32_t root);
 uint32_t fixture_ring(struct fixture *f, uint32_t rank, const struct ring_request *request);
+/* Puts an argument block into the rank's area, if there is room for it. */
+void fixture_argument(struct fixture *f, uint32_t rank, const void *block, size_t bytes, uint32_t offset);
 /* Rings one send or receive in a line of its own / several as a group, whose block is at `offset`. */
 uint32_t fixture_ring_single(struct fixture *f, uint32_t rank, const struct ring_group_entry *entry);
 uint32_t fixture_ring_group(struct fixture *f, uint32_t rank, const struct ring_group_entry *entries, uint32_t n,

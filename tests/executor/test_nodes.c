@@ -85,6 +85,52 @@ static uint32_t run_algorithm(uint32_t algorithm, const struct cluster_placement
         return n;
 }
 
+/* Ranks that send little are the first to ring on one node, and one that sends much on the other: all the same the
+ * nodes take one plan. */
+static void vectors(void **state) {
+        static const struct plan_choice choices[] = {{RING_OP_ALL_TO_ALL_V, PLAN_DIRECT, 64, 0},
+                                                     {RING_OP_ALL_TO_ALL_V, PLAN_HIERARCHICAL, UINT64_MAX, 0}};
+        static const uint32_t first_to_last[] = {0, 3, 1, 2}; /* of node 0, 1, 1, 0 */
+        const struct cluster_placement *placement = &cluster_placements[2];
+        struct fixture *f = &cluster.f;
+        uint32_t q[4];
+
+        (void)state;
+        cluster_init(&cluster, placement->n_ranks, placement->node, CLUSTER_BYTES);
+        cluster.choices = choices;
+        cluster.n_choices = 2;
+        for (uint32_t i = 0; i < cluster.n_nodes; i++)
+                cluster_attach(&cluster, i);
+        cluster_carry(&cluster);
+        cluster_fill(f, 1);
+        for (uint32_t k = 0; k < 4; k++) {
+                const uint32_t r = first_to_last[k];
+                struct ring_request request = fixture_request(f, r, RING_OP_ALL_TO_ALL_V, RMX_INT32, 0, 0, 0);
+                uint64_t words[4][4]; /* sent, from where, received, to where */
+
+                for (uint32_t p = 0; p < 4; p++) {
+                        words[0][p] = r ? 300 + p : 1 + p;
+                        words[1][p] = 1000 * p;
+                        words[2][p] = p ? 300 + r : 1 + r;
+                        words[3][p] = 1000 * p;
+                }
+                fixture_argument(f, r, words, sizeof(words), RING_ARGUMENT_ALIGN);
+                request.word[RING_W_ARGUMENT] = RING_ARGUMENT_ALIGN;
+                q[r] = fixture_ring(f, r, &request);
+                if (k < 2)
+                        while (!fixture_latched(f, r, q[r]))
+                                sched_yield();
+        }
+        cluster_wait(f, q, CLUSTER_OK);
+        for (uint32_t r = 0; r < 4; r++)
+                for (uint32_t p = 0; p < 4; p++)
+                        for (uint32_t i = 0; i < 1000; i++)
+                                assert_int_equal(cluster_out(f, r)[1000 * p + i],
+                                                 i < (p ? 300 + r : 1 + r) ? cluster_value(p, 1000 * r + i, 1)
+                                                                           : (int32_t)0xa5a5a5a5);
+        cluster_deinit(&cluster);
+}
+
 /* Plans that work in place on the node and with channels between nodes. */
 static void hierarchical(void **state) {
         (void)state;
@@ -272,7 +318,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(collectives),       cmocka_unit_test(hierarchical), cmocka_unit_test(double_tree),
                 cmocka_unit_test(messages),          cmocka_unit_test(widenings),    cmocka_unit_test(groups),
-                cmocka_unit_test(nobody_oversleeps),
+                cmocka_unit_test(nobody_oversleeps), cmocka_unit_test(vectors),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

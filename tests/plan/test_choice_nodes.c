@@ -65,6 +65,31 @@ static void test_choice(void **state) {
         assert_int_equal(plan_choose_nodes(&over, choices), 0);
 }
 
+/* Constants by which small blocks are better sent directly and large ones by way of the nodes' ranks. */
+static void test_vectors(void **state) {
+        struct plan_choice choices[PLAN_CHOICES_MAX];
+        struct plan_constants constants;
+        struct plan_nodes nodes;
+        struct plan_net net;
+        struct plan_over over = {.constants = &constants, .net = &net, .nodes = &nodes, .n_ranks = 16};
+        uint32_t n, n_even = 0, n_vectors = 0;
+
+        (void)state;
+        plan_constants_host(&constants, 2);
+        constants.ns_per_byte_copy = 0.1;
+        plan_net_host(&net);
+        net.n_rails = 8;
+        world_nodes("aaaaaaaabbbbbbbb", &nodes);
+        n = plan_choose_nodes(&over, choices);
+        for (uint32_t i = 0; i < n; i++) {
+                n_even += choices[i].operation == RING_OP_ALL_TO_ALL;
+                n_vectors += choices[i].operation == RING_OP_ALL_TO_ALL_V;
+        }
+        assert_true(n_even > 1);
+        assert_int_equal(n_vectors, 1);
+        assert_int_equal(chosen(choices, n, RING_OP_ALL_TO_ALL_V, 0), PLAN_HIERARCHICAL);
+}
+
 static const uint32_t operations[] = {
         RING_OP_ALL_REDUCE,     RING_OP_REDUCE,     RING_OP_BROADCAST,    RING_OP_ALL_GATHER,
         RING_OP_REDUCE_SCATTER, RING_OP_ALL_TO_ALL, RING_OP_ALL_TO_ALL_V, RING_OP_GATHER,
@@ -356,7 +381,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_choice),        cmocka_unit_test(test_widenings),
                 cmocka_unit_test(test_choice_device), cmocka_unit_test(test_choice_alone),
-                cmocka_unit_test(test_known),
+                cmocka_unit_test(test_known),         cmocka_unit_test(test_vectors),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
