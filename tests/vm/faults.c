@@ -25,6 +25,7 @@
 #define CROWD         8u /* nodes */
 #define CROWD_LOST_MS 2500u
 #define CROWD_TIMEOUT 16u /* 268 ms, six times */
+#define CROWD_SLOWER  4u  /* some 30 KB a second go over each of their rails */
 
 /* Whoever talks to node a over rail 0 knows. With more than two nodes the others' routes among them are well. */
 static void await_noticed(const struct fleet *fleet) {
@@ -40,7 +41,7 @@ static void await_mended(const struct fleet *fleet) {
                 for (uint32_t rail = 0; rail < fleet->n_rails; rail++)
                         fleet_await_routes(fleet, node, rail, true, MEND_MS);
         for (uint32_t rail = 0; rail < fleet->n_rails; rail++)
-                fleet_await_bytes(fleet, 0, rail, CARRY, MEND_MS);
+                fleet_await_bytes(fleet, 0, rail, CARRY, fleet->n_nodes >= CROWD ? CROWD_SLOWER * MEND_MS : MEND_MS);
 }
 
 static bool stall_is_reported(void *argument) {
