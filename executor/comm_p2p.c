@@ -38,6 +38,7 @@ enum { SIDE_SENDER = 0, SIDE_RECEIVER = 1 };
 
 struct comm_pair {
         struct p2p_entry *head[2], *tail[2]; /* open entries by side, in sequence order */
+        struct p2p_entry *found[2];          /* NULL, or the one that was looked up last */
         uint32_t expected[2];
         uint32_t settled, lost_after, lost_until;
         uint32_t taken_over; /* everything up to here was settled by a takeover */
@@ -131,11 +132,19 @@ static void pair_append(struct comm_pair *pair, struct p2p_entry *entry) {
         pair->tail[side] = entry;
 }
 
-static const struct p2p_entry *pair_other(const struct comm_pair *pair, uint32_t side, uint32_t sequence) {
-        const struct p2p_entry *entry = pair->head[!side];
+/* Mutex held. A group's entries are looked up one after another, so each look goes on where the last one ended: others
+ * wait meanwhile, and there may be hundreds on each side. */
+static const struct p2p_entry *pair_other(struct comm_pair *pair, uint32_t side, uint32_t sequence) {
+        struct p2p_entry *entry = pair->found[!side];
 
+        if (!pair->tail[!side] || ring_sequence_before(pair->tail[!side]->sequence, sequence))
+                return NULL;
+        if (!entry || ring_sequence_before(sequence, entry->sequence))
+                entry = pair->head[!side];
         while (entry && entry->sequence != sequence)
                 entry = entry->next;
+        if (entry)
+                pair->found[!side] = entry;
         return entry;
 }
 
@@ -275,6 +284,8 @@ static struct p2p_entry *pair_pop(struct comm_pair *pair, uint32_t side) {
         pair->head[side] = entry->next;
         if (!entry->next)
                 pair->tail[side] = NULL;
+        if (pair->found[side] == entry)
+                pair->found[side] = NULL;
         entry->open = false;
         entry->request->n_open--;
         return entry;
@@ -339,7 +350,7 @@ void comm_p2p_moved(struct comm_rank *rank, struct request *request, bool done) 
 void comm_p2p_clear(struct comm *comm) {
         for (uint32_t i = 0; i < comm->n_ranks * comm->n_ranks; i++)
                 for (uint32_t side = 0; side < 2; side++)
-                        comm->pairs[i].head[side] = comm->pairs[i].tail[side] = NULL;
+                        comm->pairs[i].head[side] = comm->pairs[i].tail[side] = comm->pairs[i].found[side] = NULL;
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
@@ -356,7 +367,7 @@ static const struct p2p_entry *request_missing(const struct comm *comm, uint32_t
 }
 
 /* Has the other side of the last open entry not come? Then that one's rank waits. */
-static bool pair_waits(const struct comm_pair *pair, uint32_t side) {
+static bool pair_waits(struct comm_pair *pair, uint32_t side) {
         return pair->tail[side] && !pair_other(pair, side, pair->tail[side]->sequence);
 }
 
@@ -385,26 +396,26 @@ const struct p2p_entry *comm_p2p_deserted(const struct comm *comm, uint64_t sinc
 }
 
 bool comm_p2p_oldest_wait(struct comm *comm, struct comm_wait *ret_wait) {
-        struct comm_wait wait = {0};
+        const struct p2p_entry *entry;
+        struct request *oldest = NULL;
+        uint32_t rank = 0;
 
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 struct request *request;
 
-                DL_FOREACH(comm->ranks[r].requests, request) {
-                        const struct p2p_entry *entry;
-
-                        if (!request_p2p(request) || (wait.request && wait.first_ns <= request->first_ns))
-                                continue;
-                        entry = request_missing(comm, r, request);
-                        wait.request = request;
-                        wait.first_ns = request->first_ns;
-                        wait.missing = entry ? UINT64_C(1) << entry->peer : 0;
-                        entry = entry ? entry : &request->entries[0];
-                        wait.operation = entry->sends ? RING_OP_SEND : RING_OP_RECV;
-                        wait.sequence = entry->sequence;
+                DL_FOREACH(comm->ranks[r].requests, request)
+                if (request_p2p(request) && (!oldest || request->first_ns < oldest->first_ns)) {
+                        oldest = request;
+                        rank = r;
                 }
         }
-        if (wait.request)
-                *ret_wait = wait;
-        return wait.request != NULL;
+        if (!oldest)
+                return false;
+        entry = request_missing(comm, rank, oldest);
+        *ret_wait = (struct comm_wait){.request = oldest, .first_ns = oldest->first_ns};
+        ret_wait->missing = entry ? UINT64_C(1) << entry->peer : 0;
+        entry = entry ? entry : &oldest->entries[0];
+        ret_wait->operation = entry->sends ? RING_OP_SEND : RING_OP_RECV;
+        ret_wait->sequence = entry->sequence;
+        return true;
 }
