@@ -13,7 +13,6 @@
 #include "daemon/session_ring.h"
 #include "daemon/tenant.h"
 #include "railmux/railmux.h"
-#include "ring/ring.h"
 #include "util/log.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -535,7 +534,7 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
                 return;
         case EXECUTOR_OP_RANK_LEAVE:
                 comm = manager_comm(link->manager, op->object);
-                if (comm && done->has_rung && ring_sequence_before(done->rung, comm->members[op->sub].last_sequence))
+                if (comm && done->has_rung)
                         comm->members[op->sub].last_sequence = done->rung; /* before other nodes are told */
                 if (comm)
                         comm_member_left(&comm->members[op->sub], mask);

@@ -98,12 +98,11 @@ static int comm_get_plans(struct comm *comm, char *error, size_t error_size) {
         return 0;
 }
 
-/* Its process says what it has rung last. What it has not, others would wait for without an end. */
+/* Its process says what it has rung last. What it has not, others would wait for without an end; so of a rank here what
+ * was seen counts alone. */
 static uint32_t comm_rank_rung(const struct comm_rank *rank, uint32_t said) {
         /* relaxed: written by workers of this process, or of a dead one */
-        uint32_t rung = atomic_load_explicit(&rank->comm->marks->rung[rank->index], memory_order_relaxed);
-
-        return rank->here && ring_sequence_before(rung, said) ? rung : said;
+        return rank->here ? atomic_load_explicit(&rank->comm->marks->rung[rank->index], memory_order_relaxed) : said;
 }
 
 static uint32_t comm_take_over(struct comm *comm, const struct takeover *t) {
