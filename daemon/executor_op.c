@@ -149,6 +149,17 @@ void executor_attach_comm(struct comm *comm) {
 
 /* ---- sending ---- */
 
+/* One that came in the place of an executor that knows a choice might take it for all types, or refuse the
+ * communicator. Without that one alone it would take the next larger class, and others do not. It has no plan for the
+ * operation rather, and refuses such calls. */
+static bool executor_op_plans(const struct executor_link *link, const struct comm *comm, uint32_t operation) {
+        for (uint32_t i = 0; i < comm->n_choices; i++)
+                if (comm->choices[i].operation == operation && ((comm->choices[i].widening && !link->known.widenings) ||
+                                                                comm->choices[i].algorithm >= link->known.algorithms))
+                        return false;
+        return true;
+}
+
 static int executor_op_send_comm(struct executor_link *link, struct comm *comm, bool moves,
                                  Railmux__Executor__Message *message) {
         Railmux__Executor__CommAttach attach = RAILMUX__EXECUTOR__COMM_ATTACH__INIT;
@@ -172,10 +183,7 @@ static int executor_op_send_comm(struct executor_link *link, struct comm *comm, 
         for (uint32_t i = 0; i < comm->n_choices; i++) {
                 Railmux__Executor__Choice *choice = &choices[attach.n_choices];
 
-                /* One that came in the place of an executor that knows it might take it for all types, or refuse the
-                 * communicator: it has no plan rather, and refuses such calls. */
-                if ((comm->choices[i].widening && !link->known.widenings) ||
-                    comm->choices[i].algorithm >= link->known.algorithms)
+                if (!executor_op_plans(link, comm, comm->choices[i].operation))
                         continue;
                 railmux__executor__choice__init(choice);
                 choice->operation = comm->choices[i].operation;

@@ -259,7 +259,7 @@ static void say_assign(struct both *b, uint64_t attempt) {
         Railmux__Peer__Member members[RANKS], *member_list[RANKS];
         Railmux__Peer__Node nodes[3], *node_list[3] = {&nodes[0], &nodes[1], &nodes[2]};
         uint32_t last = b->third.up ? 2 : 1;
-        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, wide, late, *choices[3] = {&choice};
+        Railmux__Peer__Choice choice = RAILMUX__PEER__CHOICE__INIT, wide, late, large, *choices[4] = {&choice};
         struct plan_geometry geometry;
 
         plan_geometry_choose(RANKS, &geometry);
@@ -286,6 +286,9 @@ static void say_assign(struct both *b, uint64_t attempt) {
         late = choice;
         late.operation = 3;
         late.algorithm = both_algorithms - 1;
+        late.max_bytes = 4096;
+        large = choice;
+        large.operation = 3;
         body.key = b->key = KEY;
         body.comm_id.data = b->id;
         body.comm_id.len = COMM_ID_BYTES;
@@ -299,8 +302,10 @@ static void say_assign(struct both *b, uint64_t attempt) {
         body.n_choices = 1;
         if (both_widenings)
                 choices[body.n_choices++] = &wide;
-        if (both_algorithms)
+        if (both_algorithms) {
                 choices[body.n_choices++] = &late;
+                choices[body.n_choices++] = &large;
+        }
         body.choices = choices;
         body.part_bytes = geometry.part_bytes;
         body.slots = geometry.slots;
