@@ -138,10 +138,12 @@ void comm_broken(struct comm *comm, uint64_t mask, uint32_t code, int32_t rank, 
         /* The host's executor that was told to end it says so, and not why. */
         const bool echo = !comm->manager->on_device && comm->aborting && comm->abort_code == code;
 
-        if (code == RMX_E_MISMATCH && !echo &&
-            (comm->code       ? comm->code
-             : comm->aborting ? comm->abort_code
-                              : 0) == code)
+        if (comm->code && comm->code == code && !comm->reason[0]) /* of a predecessor, which had no time to keep it */
+                comm_broken_more(comm, message);
+        else if (code == RMX_E_MISMATCH && !echo &&
+                 (comm->code       ? comm->code
+                  : comm->aborting ? comm->abort_code
+                                   : 0) == code)
                 comm_broken_more(comm, message);
         if (comm->code || code == 0)
                 return;

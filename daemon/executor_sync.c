@@ -64,7 +64,8 @@ void executor_sync_inventory(struct executor_link *link, const Railmux__Executor
                         comm_broken(comm, mask, key->code,
                                     key->failed && key->failed <= comm->n_ranks ? (int32_t)key->failed - 1
                                                                                 : executor_sync_lost_rank(comm),
-                                    key->message);
+                                    key->message[0] || comm->code ? key->message
+                                                                  : "ended by a railmuxd that did not record why");
                 comm_set_epoch(comm, key->epoch);
                 rank = executor_sync_lost_rank(comm);
                 if (rank >= 0)

@@ -206,6 +206,7 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
         r = executor_list_comm(executor, comm);
         if (r < 0)
                 goto error;
+        comm->told_error = comm->reported_error = p->code != 0;
         if (takeover.error || p->code)
                 comm_fail(comm, takeover.error ? takeover.error : ring_status(p->code, p->failed_rank),
                           comm->area && ring_status_code(takeover.error) == RMX_E_LOST

@@ -175,6 +175,7 @@ void dispatch_call(struct executor *executor, const Railmux__Executor__Message *
                         break;
                 comm->told_error = comm->told_error || !comm_failed(comm);
                 comm_fail(comm, ring_status(message->comm_abort->code, message->comm_abort->rank), "aborted");
+                comm->reported_error = comm->reported_error || comm->told_error;
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_DETACH:
                 comm_detach(comm_find(executor, message->comm_detach->comm));

@@ -388,8 +388,8 @@ static void executor_message(struct fixture *fixture, const Railmux__Executor__M
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_ABORT:
                 comm = executor_comm(fixture, m->comm_abort->comm);
-                if (comm && comm->code == 0)
-                        executor_send_comm_failed(fixture, comm->number, m->comm_abort->code, m->comm_abort->rank);
+                if (comm && comm->code == 0) /* and railmuxd knows why */
+                        comm->code = m->comm_abort->code;
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_DETACH:
                 comm = executor_comm(fixture, m->comm_detach->comm);

@@ -329,7 +329,7 @@ static void test_life(void **unused) {
 
 /* What an executor found while no railmuxd was there: the successor tells who is to blame, and of what; and the one
  * after it, which has recorded the code alone, knows the reason again. */
-static void test_failed_meanwhile(void **unused) {
+static void failed_meanwhile(uint32_t code) {
         const Railmux__Session__CommFailed *failed;
         struct inbox_message *event;
         struct client *clients[3];
@@ -337,14 +337,13 @@ static void test_failed_meanwhile(void **unused) {
         uint32_t handles[3];
         struct fixture f;
 
-        (void)unused;
         fixture_setup(&f, NULL, true);
         for (uint32_t r = 0; r < 3; r++)
                 clients[r] = client_open(&f);
         comm = executor_comm(&f, make_comm(clients, 3, handles));
         assert_non_null(comm);
         fixture_kill(&f);
-        comm->code = RMX_E_MISMATCH;
+        comm->code = code;
         comm->failed = 3;
         comm->text = "rank 2 gave another count";
         fixture_wait(&f, f.executor.fd < 0);
@@ -353,7 +352,7 @@ static void test_failed_meanwhile(void **unused) {
         for (uint32_t r = 0; r < 3; r++) {
                 event = client_event(clients[r], FAILED);
                 failed = event->message->event->comm_failed;
-                assert_int_equal(failed->code, RMX_E_MISMATCH);
+                assert_int_equal(failed->code, code);
                 assert_int_equal(failed->rank, 2);
                 assert_non_null(strstr(failed->message, "rank 2 gave another count"));
                 client_drop(clients[r], event);
@@ -364,6 +363,12 @@ static void test_failed_meanwhile(void **unused) {
                 client_close(clients[r]);
         fixture_wait_idle(&f);
         fixture_teardown(&f);
+}
+
+static void test_failed_meanwhile(void **unused) {
+        (void)unused;
+        failed_meanwhile(RMX_E_MISMATCH);
+        failed_meanwhile(RMX_E_INVALID);
 }
 
 static void test_sticky_error_survives(void **unused) {
