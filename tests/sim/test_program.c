@@ -514,7 +514,7 @@ static void test_usage(void **state) {
                 {"broadcast -r 8", "0 to 7"},
                 {"all_reduce --host --topology x", "exclude"},
                 {"all_reduce --topology /nowhere", "railmux-sim: /nowhere: No such file or directory\n"},
-                {"all_reduce --topology /dev/null", "railmux-sim: /dev/null: it is empty\n"},
+                {"all_reduce --topology /dev/null", "railmux-sim: /dev/null: it is no regular file\n"},
                 {"all_reduce --constants /dev/null", "/dev/null"},
                 {"all_reduce --constants /nowhere", "railmux-sim: /nowhere: No such file or directory\n"},
                 {"all_reduce -o x", "fit only"},
@@ -563,6 +563,7 @@ static void test_fit(void **state) {
                                    " \"p50_us\": 20, \"time_us\": 20}]}";
         char dir[] = "/tmp/railmux-sim-XXXXXX", perf[64], constants[64], line[256];
         json_t *document;
+        int fds[2];
         FILE *file;
 
         (void)state;
@@ -589,6 +590,14 @@ static void test_fit(void **state) {
         document = run_json(line);
         assert_string_equal(check_schema(document, "railmux-constants"), "");
         json_decref(document);
+        assert_int_equal(pipe(fds), 0); /* which cannot be read twice */
+        assert_int_equal(write(fds[1], text, strlen(text)), strlen(text));
+        close(fds[1]);
+        snprintf(line, sizeof(line), "fit /dev/fd/%d", fds[0]);
+        document = run_json(line);
+        assert_string_equal(check_schema(document, "railmux-constants"), "");
+        json_decref(document);
+        close(fds[0]);
         snprintf(line, sizeof(line), "fit -o %s/no/file %s", dir, perf);
         assert_int_equal(run(line), 3);
         file = fopen(perf, "we");
