@@ -384,27 +384,33 @@ static bool device_quiet(struct device *device, struct rmx_comm *comm) {
         return quiet;
 }
 
-bool device_alive(struct device *device, uint64_t *looked_ns) {
-        uint64_t now = clock_now_ns();
+bool device_alive(struct device *device) {
+        const uint64_t now = clock_now_ns();
 
-        if (now - *looked_ns < SESSION_LOOK_NS)
+        /* relaxed, both; partners: each other. Two threads that look at once do no harm. */
+        if (now - atomic_load_explicit(&device->looked_ns, memory_order_relaxed) < SESSION_LOOK_NS)
                 return true;
-        *looked_ns = now;
-        return device->ops->alive(device->handle);
+        if (!device->ops->alive(device->handle)) /* whoever asks next looks, too */
+                return false;
+        atomic_store_explicit(&device->looked_ns, now, memory_order_relaxed);
+        return true;
 }
 
 bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns) {
         struct device *device = comm->device;
-        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
+        uint64_t started_ns = clock_now_ns();
         char error[CLIENT_GPU_TEXT];
 
         device_requests_wait(device, comm);
         while (!device_quiet(device, comm)) {
                 uint64_t now = clock_now_ns();
 
-                if (now >= deadline_ns || (comm_status(comm) && now - started_ns >= STICKY_WAIT_NS))
+                /* Before the deadline: who asks again and again, and gives no time, hears of it as well. */
+                if (!device_alive(device)) {
+                        comm_fail(comm, ring_status(RMX_E_DEVICE_LOST, (int32_t)comm->rank));
                         return false;
-                if (!device_alive(device, &looked_ns))
+                }
+                if (now >= deadline_ns || (comm_status(comm) && now - started_ns >= STICKY_WAIT_NS))
                         return false;
                 (void)device_status(comm, false);
                 device_pause(device, started_ns);

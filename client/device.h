@@ -34,6 +34,7 @@ struct device {
         pthread_mutex_t regions_mutex;
         struct device_region *regions; /* see device_bounce.c */
         _Atomic bool lost;             /* its kernels were told to give up */
+        _Atomic uint64_t looked_ns;    /* when its context was there, see device_alive */
         struct yielder yielder;        /* of device_pause */
         int soon_fd;                   /* written before something is rung after a silence; -1: not */
 
@@ -57,7 +58,7 @@ uint32_t device_ranks(struct device *device);
 /* Have the comm's launches with a number ended? Then their stream may be gone. With device->mutex. */
 bool device_over(const struct rmx_comm *comm);
 /* Waits until nothing of the comm is on the device any more, and sets its last_sequence. False: the deadline has
- * passed, or there is no hope. A comm with a sticky error is waited for a moment only. */
+ * passed, or there is no hope. A comm with a sticky error is waited for a moment only; a lost context is one. */
 bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns);
 /* Status that a kernel of this rank met. A sticky one is the comm's from now on; another one is given once if `take`,
  * else not at all. 0: none. */
@@ -75,8 +76,8 @@ struct device *device_free(struct device *device); /* returns NULL; after the co
  * set. */
 int device_locate(struct rmx_session *session, const char *what, const void *address, size_t bytes,
                   struct device **ret_device, struct client_gpu_memory *ret_memory);
-/* Looks now and then whether the GPU's context is there, which a waiting thread hears in no other way. looked_ns: when
- * it has looked last. */
-bool device_alive(struct device *device, uint64_t *looked_ns);
+/* Looks, at most once in SESSION_LOOK_NS while it is there, whether the GPU's context is, of which a waiting thread
+ * hears in no other way. */
+bool device_alive(struct device *device);
 /* One moment of waiting for a kernel: reads events, then lets others run. started_ns: since when. */
 void device_pause(struct device *device, uint64_t started_ns);

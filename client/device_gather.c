@@ -30,7 +30,7 @@ int device_gather_begin(const struct rmx_comm *comm, struct device_gather *gathe
 /* Until what was launched has ended, and well. */
 static int gather_wait(struct rmx_comm *comm, const struct device_gather *gather) {
         struct device *device = comm->device;
-        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
+        uint64_t started_ns = clock_now_ns();
 
         for (;;) {
                 uint32_t status;
@@ -50,7 +50,7 @@ static int gather_wait(struct rmx_comm *comm, const struct device_gather *gather
                         return error_set(RMX_E_ABORTED, "%s: it was given up (rmx_cancel_set)", gather->what);
                 if (clock_now_ns() >= gather->deadline_ns)
                         return error_set(RMX_E_TIMEOUT, "%s: not all ranks have joined in time", gather->what);
-                if (!device_alive(device, &looked_ns))
+                if (!device_alive(device))
                         return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", gather->what,
                                          device->gpu);
                 device_pause(device, started_ns);

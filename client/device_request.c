@@ -314,23 +314,25 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                         bool *ret_done) {
         struct device *device = handle->device;
         struct device_request *request = NULL;
-        uint64_t started_ns = clock_now_ns(), looked_ns = started_ns;
+        uint64_t started_ns = clock_now_ns();
         uint32_t status;
         int r;
 
         *ret_done = false;
         for (;;) {
-                struct rmx_comm *made = NULL;
+                struct rmx_comm *comm = NULL, *made = NULL;
                 bool ended = false;
 
                 pthread_mutex_lock(&device->mutex);
                 r = request_attend(handle, what, stream, &request);
+                if (!r)
+                        comm = request->comm;
                 if (!r && request->state == DEVICE_REQUEST_WHOLE)
                         ended = request_whole_ended(device, request, &status);
                 else if (!r)
                         ended = request_ended(device, handle->cell, &status);
-                if (!r && request->state == DEVICE_REQUEST_WHOLE && request->comm && request->comm->nodes)
-                        made = request->comm;
+                if (!r && request->state == DEVICE_REQUEST_WHOLE && comm->nodes)
+                        made = comm;
                 if (ended) {
                         *ret_done = true;
                         r = request_harvest(device, request, status);
@@ -343,12 +345,12 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                 if (r || ended || clock_now_ns() >= deadline_ns)
                         return r;
                 /* A context that is gone never says so in the word. */
-                if (!device_alive(device, &looked_ns)) {
+                if (!device_alive(device)) {
                         *ret_done = true;
+                        comm_fail(comm, ring_status(RMX_E_DEVICE_LOST, (int32_t)comm->rank));
                         return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", what, device->gpu);
                 }
-                if (request->comm)
-                        device_end(request->comm);
+                device_end(comm);
                 device_pause(device, started_ns);
         }
 }

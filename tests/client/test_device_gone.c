@@ -306,6 +306,30 @@ static void test_finished_before(void **state) {
         rig_stop(&rig);
 }
 
+/* Waiting and looking, again and again, comes to its end, too. The call had ended before; nothing tells that now. */
+static void test_context_finish(void **state) {
+        (void)state;
+        for (uint32_t ms = 0; ms <= 50; ms += 50) {
+                struct rig rig;
+
+                rig_start(&rig, 1);
+                rig.gpu->stuck = true;
+                assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
+                gone(&rig, 1);
+                assert_int_equal(rmx_comm_finish(rig.comm, ms), RMX_E_TIMEOUT);
+                assert_int_equal(rmx_comm_error(rig.comm), RMX_OK);
+                rig.gpu->lost = true;
+                while (rmx_comm_finish(rig.comm, ms) == RMX_E_TIMEOUT)
+                        sched_yield();
+                assert_int_equal(rmx_comm_error(rig.comm), RMX_E_DEVICE_LOST);
+                assert_error_says("context of GPU 0");
+                assert_int_equal(rmx_comm_failed_rank(rig.comm), 0);
+                assert_int_equal(rmx_comm_finish(rig.comm, ms), RMX_OK); /* again */
+                assert_int_equal(destroy(&rig), RMX_OK);
+                rig_stop(&rig);
+        }
+}
+
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 static void group(struct rig *rig, uint32_t first, uint32_t second) {
         assert_int_equal(rmx_group_start(), RMX_OK);
@@ -479,6 +503,7 @@ int main(void) {
                 cmocka_unit_test(test_destroy_request),
                 cmocka_unit_test(test_context),
                 cmocka_unit_test(test_finished_before),
+                cmocka_unit_test(test_context_finish),
                 cmocka_unit_test(test_group),
                 cmocka_unit_test(test_group_tail),
                 cmocka_unit_test(test_copies),

@@ -401,7 +401,8 @@ static void test_context_gone(void **state) {
         assert_int_equal(start(rig.comm, NULL, &request), RMX_OK);
         assert_int_equal(rmx_wait(&request, NULL), RMX_E_DEVICE_LOST);
         assert_error_says("context of GPU 0");
-        crew_stop(&rig.crew); /* ends */
+        assert_int_equal(rmx_comm_error(rig.comm), RMX_E_DEVICE_LOST); /* sticky */
+        crew_stop(&rig.crew);                                          /* ends */
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
