@@ -340,17 +340,19 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                 pthread_mutex_unlock(&device->mutex);
                 if (made && ended && status)
                         (void)device_nodes_found(made, status);
-                if (made && !ended) /* for who asks again and again, and nothing else */
-                        session_look_seldom(device->session);
-                if (r || ended || clock_now_ns() >= deadline_ns)
+                if (r || ended)
                         return r;
+                /* Before the deadline, for who asks again and again, gives no time, and does nothing else. */
+                session_look_seldom(device->session);
+                device_end(comm);
                 /* A context that is gone never says so in the word. */
                 if (!device_alive(device)) {
                         *ret_done = true;
                         comm_fail(comm, ring_status(RMX_E_DEVICE_LOST, (int32_t)comm->rank));
                         return error_set(RMX_E_DEVICE_LOST, "%s: the context of GPU %u is lost", what, device->gpu);
                 }
-                device_end(comm);
+                if (clock_now_ns() >= deadline_ns)
+                        return RMX_OK;
                 device_pause(device, started_ns);
         }
 }

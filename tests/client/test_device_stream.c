@@ -405,6 +405,40 @@ static void test_context_gone(void **state) {
         crew_stop(&rig.crew);                                          /* ends */
 }
 
+/* A program that does nothing but ask whether its request is over hears of all that, too. */
+static int ask(struct rig *rig, struct rmx_request *request, bool times_out) {
+        int done = 0, r;
+
+        do
+                r = times_out ? rmx_wait_for(request, 0) : rmx_test(request, &done);
+        while (r == (times_out ? RMX_E_TIMEOUT : RMX_OK) && !done); /* the test's time limit ends it */
+        assert_int_equal(rmx_comm_error(rig->comm), r);
+        return r;
+}
+
+static void test_asking(void **state) {
+        (void)state;
+        for (uint32_t i = 0; i < 6; i++) {
+                static const int results[] = {RMX_E_DEVICE_LOST, RMX_E_LOST, RMX_E_DAEMON_LOST};
+                struct rmx_request request;
+                struct rig rig;
+                int done;
+
+                rig_start(&rig, 2);
+                rig.gpu->hold = true;
+                assert_int_equal(start(rig.comm, NULL, &request), RMX_OK);
+                assert_int_equal(rmx_test(&request, &done), RMX_OK);
+                assert_int_equal(done, 0);
+                rig.gpu->lost = results[i / 2] == RMX_E_DEVICE_LOST;
+                if (results[i / 2] == RMX_E_LOST)
+                        fake_comm_failed(&rig.crew.fake, RMX_E_LOST, -1);
+                if (results[i / 2] == RMX_E_DAEMON_LOST)
+                        fake_hang_up(&rig.crew.fake);
+                assert_int_equal(ask(&rig, &request, i % 2), results[i / 2]);
+                crew_stop(&rig.crew);
+        }
+}
+
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
 static void test_destroy(void **state) {
         struct rmx_request request[3];
@@ -559,6 +593,7 @@ int main(void) {
                 cmocka_unit_test(test_daemon_gone_idle),
                 cmocka_unit_test(test_daemon_gone_calls),
                 cmocka_unit_test(test_context_gone),
+                cmocka_unit_test(test_asking),
                 cmocka_unit_test(test_destroy),
                 cmocka_unit_test(test_destroy_stuck),
                 cmocka_unit_test(test_finish),
