@@ -240,6 +240,15 @@ bool device_request_tail(struct device *device, const struct rmx_comm *comm) {
                !device->ops->poll(device->handle, comm->tail_cell, comm->tail_turn, &status);
 }
 
+bool device_request_known(const struct device_handle *handle) {
+        bool known;
+
+        pthread_mutex_lock(&handle->device->mutex);
+        known = request_find(handle) != NULL;
+        pthread_mutex_unlock(&handle->device->mutex);
+        return known;
+}
+
 int device_request_enqueue(const struct device_handle *handle, const char *what, void *stream) {
         struct device *device = handle->device;
         bool capturing = device->ops->capturing(device->handle, stream);
@@ -313,13 +322,13 @@ static int request_harvest(struct device *device, struct device_request *request
 int device_request_wait(const struct device_handle *handle, const char *what, void *stream, uint64_t deadline_ns,
                         bool *ret_done) {
         struct device *device = handle->device;
-        struct device_request *request = NULL;
         uint64_t started_ns = clock_now_ns();
         uint32_t status;
         int r;
 
         *ret_done = false;
         for (;;) {
+                struct device_request *request = NULL;
                 struct rmx_comm *comm = NULL, *made = NULL;
                 bool ended = false;
 
@@ -327,6 +336,8 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                 r = request_attend(handle, what, stream, &request);
                 if (!r)
                         comm = request->comm;
+                else if (!request) /* nobody can wait for it any more */
+                        *ret_done = true;
                 if (!r && request->state == DEVICE_REQUEST_WHOLE)
                         ended = request_whole_ended(device, request, &status);
                 else if (!r)

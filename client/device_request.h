@@ -62,6 +62,8 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
 /* Puts the waiting kernel on this stream, or the stream behind a WHOLE one, and forgets the request. RMX_*; text set.
  */
 int device_request_enqueue(const struct device_handle *handle, const char *what, void *stream);
+/* Can it be waited for? Not if that was done before, or its comm is gone. */
+bool device_request_known(const struct device_handle *handle);
 
 /* Puts waiting kernels behind all that the comm has started. */
 void device_requests_wait(struct device *device, const struct rmx_comm *comm);

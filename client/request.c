@@ -286,6 +286,22 @@ static int stream_refused(const char *what) {
         return error_set(RMX_E_INVALID, "%s: stream must be NULL for host memory", what);
 }
 
+/* One of them is over, with this result. */
+static void set_note(struct request_set *set, int r) {
+        if (!r || set->result)
+                return;
+        set->result = r;
+        snprintf(set->text, sizeof(set->text), "%s", rmx_last_error());
+}
+
+/* All are. Frees it. */
+static int set_end(struct request_set *set) {
+        int r = set->result ? error_set(set->result, "%s", set->text) : RMX_OK;
+
+        free(set);
+        return r;
+}
+
 /* As request_wait, for all of a set one by one. The set is gone when it is done. */
 static int set_wait(struct rmx_session *session, uint64_t number, const char *what, void *stream, uint64_t deadline_ns,
                     bool *ret_done) {
@@ -314,14 +330,9 @@ static int set_wait(struct rmx_session *session, uint64_t number, const char *wh
                         return here ? RMX_OK : r;
                 }
                 set->n_done++;
-                if (r && !set->result) {
-                        set->result = r;
-                        snprintf(set->text, sizeof(set->text), "%s", rmx_last_error());
-                }
+                set_note(set, r);
         }
-        r = set->result ? error_set(set->result, "%s", set->text) : RMX_OK;
-        free(set);
-        return r;
+        return set_end(set);
 }
 
 /* ---- what the user holds ----------------------------------------------------------------------------------------- */
@@ -415,15 +426,20 @@ static int set_enqueue(struct rmx_session *session, uint64_t number, const char 
         if (stream && !set->n_devices)
                 r = stream_refused(what);
         while (set->n_requests + set->n_devices > set->n_done && set->n_devices && !r) {
-                r = device_request_enqueue(&set->device[set->n_devices - 1], what, stream);
+                const struct device_handle *device = &set->device[set->n_devices - 1];
+
+                r = device_request_enqueue(device, what, stream);
+                if (r && !device_request_known(device)) { /* its comm was destroyed: the others are there */
+                        set_note(set, r);
+                        r = RMX_OK;
+                }
                 if (!r)
                         set->n_devices--;
         }
         *ret_left = r || set->n_done < set->n_requests;
-        if (*ret_left)
-                set_put(set);
-        else
-                free(set);
+        if (!*ret_left)
+                return set_end(set);
+        set_put(set);
         return r;
 }
 
@@ -441,7 +457,7 @@ int rmx_wait_stream(struct rmx_request *request, void *stream) {
                 r = session_check(handle.set.session, __func__);
                 if (!r)
                         r = set_enqueue(handle.set.session, handle.set.number, __func__, stream, &left);
-                if (!r && !left)
+                if (!left)
                         request->opaque[0] = 0;
                 return r || !left ? r : handle_wait(request, __func__, NULL, RPC_NO_DEADLINE, &done);
         }

@@ -381,6 +381,32 @@ static void test_group_started(void **state) {
         rig_stop(&rig);
 }
 
+/* One of its communicators is destroyed first: what the other has there is waited for, and leaves its places. */
+static void test_group_destroyed(void **state) {
+        (void)state;
+        for (uint32_t on_stream = 0; on_stream < 2; on_stream++) {
+                struct rmx_request request;
+                struct rig rig;
+
+                rig_start(&rig, 2);
+                assert_int_equal(rmx_group_start(), RMX_OK);
+                for (uint32_t i = 0; i < 3; i++)
+                        assert_int_equal(rmx_all_reduce(rig.crew.comm[i % 2], rig.a, rig.b, 16, RMX_INT32, RMX_SUM, S1),
+                                         RMX_OK);
+                assert_int_equal(rmx_group_end_start(&request), RMX_OK);
+                assert_int_equal(rig.comm->device->n_started, 3);
+                assert_int_equal(rmx_comm_destroy(rig.crew.comm[1]), RMX_OK);
+                rig.crew.comm[1] = NULL;
+                assert_int_equal(rig.comm->device->n_started, 2);
+                assert_int_equal(on_stream ? rmx_wait_stream(&request, S1) : rmx_wait(&request, NULL), RMX_E_INVALID);
+                assert_error_says("or its comm destroyed");
+                assert_int_equal(rig.comm->device->n_started, 0);
+                assert_int_equal(rmx_wait(&request, NULL), RMX_E_INVALID);
+                assert_error_says("no outstanding request");
+                rig_stop(&rig);
+        }
+}
+
 /* ---- captured ---------------------------------------------------------------------------------------------------- */
 #define CELLS CLIENT_GPU_CELLS
 
@@ -477,7 +503,8 @@ int main(void) {
                 cmocka_unit_test(test_rounds_self),   cmocka_unit_test(test_rounds),
                 cmocka_unit_test(test_rounds_shared), cmocka_unit_test(test_streams),
                 cmocka_unit_test(test_comms),         cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_group_started), cmocka_unit_test(test_captured),
+                cmocka_unit_test(test_group_started), cmocka_unit_test(test_group_destroyed),
+                cmocka_unit_test(test_captured),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
