@@ -363,12 +363,20 @@ static void batch_free(struct batch *batch, bool published) {
         free(batch->items);
 }
 
-/* A child of fork() has what its parent had recorded. */
-static int group_check(const struct group *g, const char *what) {
+/* A child of fork() has what its parent had recorded. A request stands in one session, and goes with it. */
+static int group_check(const struct group *g, const char *what, bool attended) {
         int r = RMX_OK;
 
-        for (uint32_t i = 0; i < g->n_operations && !r; i++)
-                r = session_check(g->operations[i].comm->session, what);
+        for (uint32_t i = 0; i < g->n_operations && !r; i++) {
+                const struct rmx_session *session = g->operations[i].comm->session;
+
+                r = session_check(session, what);
+                if (!r && !attended && session != g->operations[0].comm->session)
+                        r = error_set(RMX_E_INVALID,
+                                      "%s: the calls of a group that is started must be on communicators of one "
+                                      "session; end it with rmx_group_end",
+                                      what);
+        }
         return r;
 }
 
@@ -385,7 +393,7 @@ static int group_issue(struct group *g, const char *what, bool attended, struct 
                 return error_set(g->spoiled, "%s", g->text);
         if (!g->n_operations)
                 return RMX_OK;
-        r = group_check(g, what);
+        r = group_check(g, what, attended);
         if (!r)
                 r = device_group_prepare(&devices, g->operations, g->n_operations);
         if (!r && devices.n_members < g->n_operations)

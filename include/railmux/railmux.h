@@ -400,8 +400,9 @@ RMX_API int rmx_group_start(void);
 /* RMX_E_INVALID without a start, or beyond a limit that the message names; RMX_E_BUSY if there is no room for all of it
  * at the moment; else the first error of the group in the order of issue. */
 RMX_API int rmx_group_end(void);
-/* The outermost end, without waiting: the request stands for the whole group. If it fails, nothing was issued, and the
- * group is over, except that it stays open if ret_request is NULL or the group is not the outermost (RMX_E_INVALID). */
+/* The outermost end, without waiting: the request stands for the whole group, whose communicators must be of one
+ * session (RMX_E_INVALID). If it fails, nothing was issued, and the group is over, except that it stays open if
+ * ret_request is NULL or the group is not the outermost (RMX_E_INVALID). */
 RMX_API int rmx_group_end_start(struct rmx_request *ret_request);
 
 /* ---- reductions with a factor ------------------------------------------------------------------------------------ */

@@ -267,6 +267,35 @@ static void test_destroy(void **state) {
         crew_stop(&crew);
 }
 
+/* Each session may be closed by itself, so no request stands for calls of two; waiting for them is fine. */
+static void test_sessions(void **state) {
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
+        struct rmx_session *session;
+        struct rmx_comm *other = NULL;
+        struct rmx_request request;
+        struct crew crew;
+        struct rmx_id id;
+
+        (void)state;
+        crew_start(&crew, 1, 64);
+        session = fake_session(&crew.fake);
+        assert_int_equal(rmx_get_id(session, &id), RMX_OK);
+        assert_int_equal(rmx_comm_create(session, &id, 1, 0, &options, &other), RMX_OK);
+        for (int started = 1; started >= 0; started--) {
+                assert_int_equal(rmx_group_start(), RMX_OK);
+                assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_OK);
+                assert_int_equal(rmx_barrier(other, NULL), RMX_OK);
+                assert_int_equal(started ? rmx_group_end_start(&request) : rmx_group_end(),
+                                 started ? RMX_E_INVALID : RMX_OK);
+                if (started)
+                        assert_error_says("one session");
+                assert_int_equal(fake_lines(&crew.fake), started ? 0 : 2);
+        }
+        assert_int_equal(rmx_comm_destroy(other), RMX_OK);
+        rmx_session_close(session);
+        crew_stop(&crew);
+}
+
 /* A failed comm is not waited for; slots, blocks and regions of its group come free when it completes. */
 static void test_destroy_failed(void **state) {
         struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
@@ -365,12 +394,12 @@ static void test_all_gone(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_spoiled),     cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_no_region),   cmocka_unit_test(test_failed_comm),
-                cmocka_unit_test(test_first_error), cmocka_unit_test(test_waiting),
-                cmocka_unit_test(test_destroy),     cmocka_unit_test(test_destroy_failed),
-                cmocka_unit_test(test_abort),       cmocka_unit_test(test_close),
-                cmocka_unit_test(test_all_gone),
+                cmocka_unit_test(test_spoiled),        cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_no_region),      cmocka_unit_test(test_failed_comm),
+                cmocka_unit_test(test_first_error),    cmocka_unit_test(test_waiting),
+                cmocka_unit_test(test_destroy),        cmocka_unit_test(test_sessions),
+                cmocka_unit_test(test_destroy_failed), cmocka_unit_test(test_abort),
+                cmocka_unit_test(test_close),          cmocka_unit_test(test_all_gone),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
