@@ -60,6 +60,7 @@ struct device_member {
         uint32_t p2p;  /* 0: a collective; those come first, as they were called */
         uint32_t turn; /* k */
         uint32_t distance, sender;
+        uint32_t first; /* to oneself: index of the communicator's first, which keeps the halves of two apart */
         uint32_t index;
 };
 
@@ -95,6 +96,8 @@ static int member_compare(const void *x, const void *y) {
                 r = compare(a->distance, b->distance);
         if (!r)
                 r = compare(a->sender, b->sender);
+        if (!r)
+                r = compare(a->first, b->first);
         return r ? r : compare(a->index, b->index);
 }
 
@@ -153,6 +156,8 @@ static int member_prepare(struct device_group *group, struct device_member *m) {
                                  m->o->what);
         r = check_streams(group, m, first->launch.bell.captured);
         member_place(m, group);
+        if (m->p2p && m->distance == 0)
+                m->first = first->index;
         return r ? r : m == first ? check_self(group, m->o->comm) : RMX_OK;
 }
 

@@ -165,6 +165,46 @@ static void test_rounds_self(void **state) {
         rig_stop(&rig);
 }
 
+/* The same of two communicators in turn, in which the rank has the same number; a round has an odd number of each. */
+static void test_rounds_selves(void **state) {
+        struct rmx_comm_options options = {.size = sizeof(options), .gpu = 0};
+        uint32_t sent[CLIENT_GPU_SLOTS] = {0}, received[CLIENT_GPU_SLOTS] = {0};
+        struct rmx_comm *comms[2];
+        struct rmx_id id;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 4);
+        comms[0] = rig.comm;
+        assert_int_equal(rmx_get_id(rig.crew.session, &id), RMX_OK);
+        assert_int_equal(rmx_comm_create(rig.crew.session, &id, 1, 0, &options, &comms[1]), RMX_OK);
+        assert_int_equal(CLIENT_GPU_STARTED / device_ranks(rig.comm->device) % 2, 1);
+        assert_int_equal(rmx_group_start(), RMX_OK);
+        for (uint32_t k = 0; k < 10; k++) {
+                for (uint32_t i = 0; i < 2; i++)
+                        assert_int_equal(rmx_send(comms[i], rig.a, BYTES, RMX_INT8, 0, S1), RMX_OK);
+                for (uint32_t i = 0; i < 2; i++)
+                        assert_int_equal(rmx_recv(comms[i], rig.b, BYTES, RMX_INT8, 0, S1), RMX_OK);
+        }
+        assert_int_equal(rmx_group_end(), RMX_OK);
+        for (uint32_t i = 0; i < rig.gpu->n_launches; i++) {
+                const struct fake_gpu_launch *launch = fake_gpu_launched(rig.gpu, i);
+
+                if (launch->kind == FAKE_GPU_START || launch->kind == FAKE_GPU_CALL) {
+                        sent[launch->bell.slot] += operation_of(&launch->bell) == RING_OP_SEND;
+                        received[launch->bell.slot] += operation_of(&launch->bell) == RING_OP_RECV;
+                }
+                for (uint32_t k = 0; k < 2 && launch->kind == FAKE_GPU_WAIT; k++)
+                        assert_int_equal(sent[comms[k]->slot], received[comms[k]->slot]);
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(sent[comms[i]->slot], 10);
+                assert_int_equal(received[comms[i]->slot], 10);
+        }
+        assert_int_equal(rmx_comm_destroy(comms[1]), RMX_OK);
+        rig_stop(&rig);
+}
+
 /* More than may be rung at once: in rounds, none of which leaves too many waiting. */
 static void test_rounds(void **state) {
         uint32_t waiting = 0, starts = 0, calls = 0, most = 0;
@@ -498,13 +538,13 @@ static void test_captured(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_lines),         cmocka_unit_test(test_sequences),
-                cmocka_unit_test(test_started),       cmocka_unit_test(test_order),
-                cmocka_unit_test(test_rounds_self),   cmocka_unit_test(test_rounds),
-                cmocka_unit_test(test_rounds_shared), cmocka_unit_test(test_streams),
-                cmocka_unit_test(test_comms),         cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_group_started), cmocka_unit_test(test_group_destroyed),
-                cmocka_unit_test(test_captured),
+                cmocka_unit_test(test_lines),           cmocka_unit_test(test_sequences),
+                cmocka_unit_test(test_started),         cmocka_unit_test(test_order),
+                cmocka_unit_test(test_rounds_self),     cmocka_unit_test(test_rounds_selves),
+                cmocka_unit_test(test_rounds),          cmocka_unit_test(test_rounds_shared),
+                cmocka_unit_test(test_streams),         cmocka_unit_test(test_comms),
+                cmocka_unit_test(test_refused),         cmocka_unit_test(test_group_started),
+                cmocka_unit_test(test_group_destroyed), cmocka_unit_test(test_captured),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
