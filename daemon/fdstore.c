@@ -4,7 +4,8 @@
  *
  * What was handed over at the start; notify.c puts and removes. Which fds count is decided by the state memfd alone;
  * what a successor does not take it removes. FDSTOREREMOVE works by name, so names are unique, and an untaken fd whose
- * name was taken is only closed here.
+ * name was taken is only closed here. Listening sockets alone may share a name, with those of socket units; listener.c
+ * takes all of them.
  */
 #include "daemon/fdstore.h"
 

@@ -102,6 +102,13 @@ static bool listener_is_of_unit(int fd) {
         return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0 || cred.pid == getppid();
 }
 
+static void listener_keep(const struct listener *listener) {
+        int r = notify_put(listener->manager->notify, listener->name, listener->fd);
+
+        if (r < 0)
+                log_warning("socket %s is not kept over a restart: %s", listener->name, strerror(-r));
+}
+
 /* A predecessor's socket gets the mode that is configured now. Without it the socket still serves: refusing to start
  * would cost all sessions. */
 static void listener_set_mode(const struct listener *listener, const char *path, unsigned int mode) {
@@ -114,6 +121,28 @@ static void listener_set_mode(const struct listener *listener, const char *path,
                           strerror(errno));
         else
                 log_notice("socket %s: mode of %s is now %04o", listener->name, path, mode);
+}
+
+/* A socket of a unit and one that a predecessor made have the same name if the path was configured to be another than
+ * the unit's. All that are not ours are closed before we listen: one of them may be bound to the path. */
+static void listener_take(struct listener *listener, const char *path) {
+        bool stale = false;
+        int fd;
+
+        listener->fd = -1;
+        while ((fd = fdstore_take(listener->manager->fdstore, listener->name)) >= 0) {
+                if (listener->fd < 0 && listener_bound_to(fd, path)) {
+                        listener->fd = fd;
+                } else {
+                        close(fd);
+                        stale = true;
+                }
+        }
+        if (!stale)
+                return;
+        (void)notify_remove(listener->manager->notify, listener->name); /* goes by the name, so ours goes as well */
+        if (listener->fd >= 0 && !listener_is_of_unit(listener->fd))
+                listener_keep(listener);
 }
 
 const char *listener_error(int r) {
@@ -131,12 +160,7 @@ int listener_new(struct manager *manager, const char *name, const char *path, un
         listener->manager = manager;
         listener->name = name;
         listener->accepted = accepted;
-        listener->fd = fdstore_take(manager->fdstore, name);
-        if (listener->fd >= 0 && !listener_bound_to(listener->fd, path)) {
-                close(listener->fd);
-                (void)notify_remove(manager->notify, name);
-                listener->fd = -1;
-        }
+        listener_take(listener, path);
         if (listener->fd < 0) {
                 listener->path = strdup(path);
                 if (!listener->path) {
@@ -151,9 +175,7 @@ int listener_new(struct manager *manager, const char *name, const char *path, un
                         listener_free(listener);
                         return r;
                 }
-                r = notify_put(manager->notify, name, listener->fd);
-                if (r < 0)
-                        log_warning("socket %s is not kept over a restart: %s", name, strerror(-r));
+                listener_keep(listener);
         } else {
                 evutil_make_socket_nonblocking(listener->fd);
                 if (!listener_is_of_unit(listener->fd))

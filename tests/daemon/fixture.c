@@ -142,8 +142,8 @@ static void fixture_notify_line(struct fixture *fixture, const char *line, int *
                 for (unsigned int i = 0; i < fixture->n_store; i++) /* systemd would ignore it */
                         assert_int_not_equal(
                                 syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, fixture->store[i].fd, fds[0]), 0);
-                snprintf(fixture->store[fixture->n_store].name, sizeof(fixture->store[0].name), "%s", name);
-                fixture->store[fixture->n_store++].fd = fds[0];
+                fixture->store[fixture->n_store] = (struct store_entry){.fd = fds[0]};
+                snprintf(fixture->store[fixture->n_store++].name, sizeof(fixture->store[0].name), "%s", name);
                 fds[0] = -1;
         } else if (strcmp(line, "FDSTOREREMOVE=1") == 0) {
                 int i = fixture_stored(fixture, name);
@@ -190,10 +190,23 @@ void fixture_notified(struct fixture *fixture) {
 
 int fixture_stored(struct fixture *fixture, const char *name) {
         for (unsigned int i = 0; i < fixture->n_store; i++) {
-                if (strcmp(fixture->store[i].name, name) == 0)
+                if (!fixture->store[i].of_unit && strcmp(fixture->store[i].name, name) == 0)
                         return (int)i;
         }
         return -1;
+}
+
+void fixture_add_unit(struct fixture *fixture, const char *name, const char *file) {
+        struct store_entry unit = {.of_unit = true};
+        char path[128];
+
+        assert_true(fixture->n_store < FIXTURE_STORE);
+        snprintf(unit.name, sizeof(unit.name), "%s", name);
+        snprintf(path, sizeof(path), "%s/%s", fixture->directory, file);
+        unit.fd = frame_listen(path, 0600);
+        assert_true(unit.fd >= 0);
+        memmove(fixture->store + 1, fixture->store, fixture->n_store++ * sizeof(unit));
+        fixture->store[0] = unit;
 }
 
 static void fixture_listen_notify(struct fixture *fixture) {

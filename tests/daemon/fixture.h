@@ -101,6 +101,7 @@ struct fake_executor {
 struct store_entry {
         char name[64];
         int fd;
+        bool of_unit; /* a socket unit's: handed over as the others are, but not in the store */
 };
 
 #define FIXTURE_PLANES 9
@@ -181,6 +182,9 @@ unsigned int fixture_daemon_fds(struct fixture *fixture);
 /* Waits until the daemon holds as many fds as when it was alone. */
 void fixture_wait_idle(struct fixture *fixture);
 int fixture_stored(struct fixture *fixture, const char *name); /* index or -1 */
+/* A socket of a socket unit, bound to this file of the directory, which daemons get from now on before what is stored.
+ */
+void fixture_add_unit(struct fixture *fixture, const char *name, const char *file);
 
 /* One turn of the loop; returns after something happened, or after at most 20 ms. */
 void fixture_turn(struct fixture *fixture);
