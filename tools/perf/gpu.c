@@ -8,16 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef GPU_PLUGIN_DIR
-#define GPU_PLUGIN_DIR "/usr/lib/railmux"
-#endif
-
-/* The installed one, or that of the build tree of this program. */
+/* That of the build tree of this program, or the installed one: from the program, so that an installation can be moved,
+ * then where this build would be installed. */
 static void *plugin_open(const char *backend) {
+        static const char *const places[] = {"/../lib", "/../" RAILMUX_PLUGIN_RELATIVE_DIR};
         const char *given = secure_getenv(GPU_PATH_ENV);
-        char program[PATH_MAX], path[PATH_MAX + 64];
+        char program[PATH_MAX], path[PATH_MAX + 256];
         ssize_t length;
-        void *plugin;
 
         if (given && *given)
                 return dlopen(given, RTLD_NOW | RTLD_LOCAL);
@@ -25,13 +22,14 @@ static void *plugin_open(const char *backend) {
         if (length > 0) {
                 program[length] = '\0';
                 *strrchr(program, '/') = '\0';
-                snprintf(path, sizeof(path), "%s/../lib/librailmux-perf-%s.so", program, backend);
-                if (!access(path, R_OK))
-                        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+                for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+                        snprintf(path, sizeof(path), "%s%s/librailmux-perf-%s.so", program, places[i], backend);
+                        if (!access(path, R_OK))
+                                return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+                }
         }
-        snprintf(path, sizeof(path), GPU_PLUGIN_DIR "/librailmux-perf-%s.so", backend);
-        plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        return plugin;
+        snprintf(path, sizeof(path), RAILMUX_PLUGIN_FULL_DIR "/librailmux-perf-%s.so", backend);
+        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
 int gpu_load(const char *backend, const struct gpu_ops **ret_ops, char *error) {
