@@ -12,9 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef RAILMUX_LIBEXEC_DIR
-#define RAILMUX_LIBEXEC_DIR "/usr/libexec/railmux"
-#endif
 #define EXECUTOR_PROGRAM     "railmux-executor"
 #define EXECUTOR_WORKERS_MAX 64u /* it refuses more */
 
@@ -31,9 +28,9 @@ static int launcher_command_take(const char *path, char **ret_path) {
 }
 
 int launcher_command_path(char **ret_path) {
-        static const char *const places[] = {"", "/../libexec/railmux"};
+        static const char *const places[] = {"", "/../" RAILMUX_LIBEXEC_RELATIVE_DIR};
         const char *given = getenv("RAILMUX_EXECUTOR");
-        char self[PATH_MAX], path[PATH_MAX + 64];
+        char self[PATH_MAX], path[PATH_MAX + 256];
         ssize_t n;
 
         if (given && *given)
@@ -51,7 +48,7 @@ int launcher_command_path(char **ret_path) {
                                 return r;
                 }
         }
-        return launcher_command_take(RAILMUX_LIBEXEC_DIR "/" EXECUTOR_PROGRAM, ret_path);
+        return launcher_command_take(RAILMUX_LIBEXEC_FULL_DIR "/" EXECUTOR_PROGRAM, ret_path);
 }
 
 char **launcher_command_free(char **argv) {
