@@ -183,7 +183,7 @@ void plane_call_comm(struct plane_executor *executor, const Railmux__Executor__C
                 return;
         }
         for (uint32_t i = 0; i < comm->n_ranks; i++)
-                if ((comm->ranks[i].here || comm->ranks[i].far) && comm->ranks[i].left)
+                if (comm->ranks[i].left)
                         executor->ops->rank_leave(executor->plane, comm->id, i, comm->ranks[i].last);
 }
 
@@ -270,8 +270,7 @@ void plane_call_leave(struct plane_executor *executor, const Railmux__Executor__
                 return;
         rank->left = true;
         rank->last = m->last_sequence;
-        if (rank->here || rank->far) /* of others on this node, plane_report_stalls knows */
-                executor->ops->rank_leave(executor->plane, comm->id, m->rank, m->last_sequence);
+        executor->ops->rank_leave(executor->plane, comm->id, m->rank, m->last_sequence);
 }
 
 /* ---- ranks whose process has ended ------------------------------------------------------------------------------- */

@@ -204,8 +204,8 @@ struct plane_ops {
          * been. */
         void (*comm_thaw)(struct plane *plane, uint64_t comm);
         void (*comm_detach)(struct plane *plane, uint64_t comm);
-        /* The rank, on this GPU or on another node, makes no requests after `last`; nothing to do but to answer later
-         * ones, and in the end what waits for its sends. */
+        /* The rank, wherever it is, makes no requests after `last`; nothing to do but to answer later ones, and what
+         * waits for its sends and receives: in the end if it is on another node. */
         void (*rank_leave)(struct plane *plane, uint64_t comm, uint32_t rank, uint32_t last);
 
         /* Another executor of the comm is going to be replaced: its ranks here begin no request that no rank has begun
