@@ -143,11 +143,13 @@ static void catch_up(struct comm *comm, uint64_t mask) {
 
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 const struct comm_member *member = &comm->members[r];
+                /* What a rank that has left rang last may be over for it, and stand in the staging of the others. */
+                const uint32_t at = counts(member) ? member->taken : member->last_sequence;
 
-                if (!counts(member) || !member->level_known ||
-                    (comm->handover.has_upto && (int32_t)(member->taken - comm->handover.upto) <= 0))
+                if ((counts(member) ? !member->level_known : !member->leaving) ||
+                    (comm->handover.has_upto && (int32_t)(at - comm->handover.upto) <= 0))
                         continue;
-                comm->handover.upto = member->taken;
+                comm->handover.upto = at;
                 comm->handover.has_upto = farther = true;
         }
         for (uint32_t r = 0; r < comm->n_ranks; r++) {

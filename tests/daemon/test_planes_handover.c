@@ -100,6 +100,26 @@ static void test_replaced(void **state) {
                         0);
 }
 
+/* What a rank that has left rang last may stand in the others' staging: they get as far as it was. */
+static void test_one_has_left(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+
+        assert_int_equal(
+                take_ack(set->clients[0], send_comm_destroy(set->clients[0], set->all_handles[0], 42), NULL, 0), 0);
+        for (uint32_t i = 1; i < GPUS; i++)
+                plane_write(f, i, "taken", "41");
+        assert_int_equal(plane_stop(f, 3), 0);
+        for (uint32_t i = 1; i < GPUS; i++)
+                assert_true(count(set, i, "comm_hold", set->all, " upto=42") >= 1);
+        plane_start(f, 3);
+        for (uint32_t i = 0; i < 3; i++)
+                fixture_wait(f, count(set, i, "comm_release", set->all, "") == 1);
+        assert_int_equal(count(set, 1, "comm_move", set->all, " first=43"), 1);
+        assert_int_equal(count(set, 3, "comm_first", set->all, " 43"), 1);
+        assert_told_nothing(set);
+}
+
 /* A rank waits for one that does not ring: the wait has a bound. */
 static void test_unsettled(void **state) {
         struct set *set = *state;
@@ -360,6 +380,7 @@ static void test_drain_refused(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_one_has_left, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_unsettled, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_unreceived, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_all_replaced, setup, teardown),
