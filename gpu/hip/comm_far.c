@@ -80,7 +80,7 @@ int comm_far_attach(struct plane *plane, struct comm *comm, const struct plane_c
                 n_far += what->members[rank].far;
                 comm->far |= (uint64_t)what->members[rank].far << rank;
         }
-        if (!what->net && !n_far)
+        if (!n_here || (!what->net && !n_far))
                 return 0;
         if (!what->net || !n_far)
                 return error_set(-EINVAL, error, "a net area, and ranks on other nodes, go together");

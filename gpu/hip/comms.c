@@ -280,9 +280,10 @@ static int comm_fill(struct plane *plane, struct comm *comm, const struct plane_
         int r = comm_staging(plane, what, peer, &bytes, error);
 
         for (uint32_t rank = 0; !r && rank < what->n_ranks; rank++) {
+                /* One that has left counts: the others go on, and a new executor of this GPU is told of them all. */
+                any = any || (what->members[rank].here && !what->members[rank].far);
                 if (!member_here(what, rank))
                         continue;
-                any = true;
                 r = rank_take(plane, comm, what, rank, error);
                 if (!r)
                         r = clear(plane, peer[rank], bytes, error);
@@ -330,8 +331,8 @@ static int comm_choose(struct plane *plane, struct comm *comm, const struct plan
 
         if (!comm_where(what, &nodes, &where))
                 return error_set(-EINVAL, error, "the communicator's nodes are not numbered without gaps");
-        return choices_take(&plane->choices, &plane->tables.shadow, &where, what->choices, what->n_choices,
-                            &comm->choices, error);
+        return choices_take(&plane->choices, &plane->tables.shadow, &where, what->choices,
+                            where.here ? what->n_choices : 0, &comm->choices, error);
 }
 
 int comms_attach(struct plane *plane, const struct plane_comm *what, char *error) {

@@ -271,6 +271,34 @@ static void a_failed_communicator_answers_only(void **state) {
         world_deinit(f, &w);
 }
 
+/* A new executor is told of those whose only rank here has left before, too: the ranks elsewhere go on. */
+static void a_communicator_whose_ranks_here_have_left(void **state) {
+        struct fixture *f = *state;
+        struct plane_rank_report report;
+        struct plane_level level;
+        struct world w;
+
+        world_init(f, &w);
+        w.members[0].session = w.members[3].session = 0;
+        w.comm.first = 12;
+        assert_int_equal(f->ops->comm_attach(f->plane, &w.comm, f->error), 0);
+        assert_int_equal(n_ranks_in_tables(f), 0);
+        f->ops->rank_leave(f->plane, 77, 0, 11);
+        assert_int_equal(f->ops->report(f->plane, &report, 1), 0);
+        assert_int_equal(f->ops->comm_hold(f->plane, 77, false, 0, f->error), 0);
+        assert_int_equal(f->ops->comm_level(f->plane, 77, &level, 1), 0);
+        w.comm.first = 15;
+        assert_int_equal(f->ops->comm_move(f->plane, &w.comm, f->error), 0);
+        f->ops->comm_release(f->plane, 77);
+        fixture_tick(f);
+        f->ops->comm_abort(f->plane, 77, ring_status(RMX_E_ABORTED, -1));
+        f->ops->comm_detach(f->plane, 77);
+        assert_null(f->plane->comms);
+        for (uint32_t i = 0; i < TABLE_PLANS; i++)
+                assert_int_equal(f->plane->choices.plans[i].references, 0);
+        world_deinit(f, &w);
+}
+
 static void leaving_and_aborting(void **state) {
         struct fixture *f = *state;
         struct world w;
@@ -542,6 +570,7 @@ int main(void) {
                 cmocka_unit_test_setup(a_communicator_comes_and_goes, setup),
                 cmocka_unit_test_setup(what_cannot_be_is_refused, setup),
                 cmocka_unit_test_setup(a_failed_communicator_answers_only, setup),
+                cmocka_unit_test_setup(a_communicator_whose_ranks_here_have_left, setup),
                 cmocka_unit_test_setup(leaving_and_aborting, setup),
                 cmocka_unit_test_setup(reports_name_the_ranks_here, setup),
                 cmocka_unit_test_setup(pairs_that_wait_are_reported, setup),
