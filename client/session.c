@@ -160,6 +160,7 @@ void session_look_seldom(struct rmx_session *session) {
  * The end of the connection says that railmuxd has gone, and not what became of its executor: that one may go on with
  * the rings that it has. So it is asked, with a line that it has to answer at once, and is gone when it does not. A
  * railmuxd that comes back does not know this session, and has the executor forget the ring; then nobody answers, too.
+ * Where the next place of the ring is that of a request that is not over, this one stands for the question.
  */
 bool session_gone(struct rmx_session *session, struct session_ring *ring) {
         uint64_t now;
@@ -175,7 +176,8 @@ bool session_gone(struct rmx_session *session, struct session_ring *ring) {
                 session->probe_ring = NULL;
         else if (session->probe_ring && now - session->probe_ns >= PROBE_NS)
                 atomic_store_explicit(&session->dead, true, memory_order_relaxed);
-        if (!session->probe_ring && !session_ring_ask(ring, &session->probe_sequence)) {
+        if (!session->probe_ring) {
+                session->probe_sequence = session_ring_ask(ring);
                 session->probe_ring = ring;
                 session->probe_ns = now;
         }

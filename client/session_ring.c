@@ -437,33 +437,37 @@ failed:
         return r;
 }
 
-int session_ring_ask(struct session_ring *ring, uint32_t *ret_sequence) {
+uint32_t session_ring_ask(struct session_ring *ring) {
         struct ring_request line = {0}; /* handle 0 names no comm */
         struct session_slot *slot;
+        uint32_t sequence;
         int r;
 
         ring_request_set_head(&line, RING_OP_BARRIER, 0, 0);
         pthread_mutex_lock(&ring->mutex);
         slot = ring_slot(ring, ring->producer.next);
         if (slot->busy && !ring_reap(ring, slot)) {
+                sequence = slot->sequence;
                 pthread_mutex_unlock(&ring->mutex);
-                return SESSION_RING_E_FULL;
+                return sequence;
         }
-        r = ring_producer_publish(&ring->producer, &line, ret_sequence);
+        r = ring_producer_publish(&ring->producer, &line, &sequence);
         assert(r == RING_OK);
         (void)r;
-        *slot = (struct session_slot){.sequence = *ret_sequence, .busy = true, .attended = true}; /* an orphan */
+        *slot = (struct session_slot){.sequence = sequence, .busy = true, .attended = true}; /* an orphan */
         ring_unlock_wake(ring);
-        return 0;
+        return sequence;
 }
 
 bool session_ring_answered(struct session_ring *ring, uint32_t sequence) {
         struct session_slot *slot = ring_slot(ring, sequence);
+        uint32_t status;
         bool answered;
 
         pthread_mutex_lock(&ring->mutex);
-        /* Whoever needs the slot harvests it, too. */
-        answered = !slot->busy || slot->sequence != sequence || ring_reap(ring, slot);
+        /* Whoever needs the slot harvests it, too. A request that stood for the question is somebody's. */
+        answered = !slot->busy || slot->sequence != sequence || ring_reap(ring, slot) ||
+                   ring_producer_poll(&ring->producer, sequence, &status) == RING_OK;
         pthread_mutex_unlock(&ring->mutex);
         return answered;
 }

@@ -90,8 +90,8 @@ void session_ring_abandon(struct session_ring *ring, uint32_t sequence);
 /* For a thread that waits: 0, SESSION_RING_E_UNKNOWN, or SESSION_RING_E_CUT. */
 int session_ring_check(struct session_ring *ring, uint32_t sequence);
 /* Publishes a line that concerns no comm: an executor that serves the ring answers it at once, and nobody else notices.
- * 0 or SESSION_RING_E_FULL. */
-int session_ring_ask(struct session_ring *ring, uint32_t *ret_sequence);
+ * If the ring is full, the request in the way of it stands for it. Returns the sequence. */
+uint32_t session_ring_ask(struct session_ring *ring);
 /* Was it answered? */
 bool session_ring_answered(struct session_ring *ring, uint32_t sequence);
 /* The oldest outstanding request of a comm. False if there is none. */

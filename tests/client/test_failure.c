@@ -377,6 +377,27 @@ static void test_all_gone_idle(void **state) {
         crew_stop(&crew);
 }
 
+/* The executor cannot be asked, since the next place is that of a request that is not over. */
+static void test_all_gone_full(void **state) {
+        struct rmx_request request;
+        struct crew crew;
+        int r;
+
+        (void)state;
+        crew_start(&crew, 1, 4);
+        fake_pause(&crew.fake, true);
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(rmx_barrier_start(crew.comm[0], NULL, &request), RMX_OK);
+        assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_E_BUSY);
+        fake_hang_up(&crew.fake);
+        do
+                r = rmx_comm_error(crew.comm[0]);
+        while (r == RMX_OK);
+        assert_int_equal(r, RMX_E_DAEMON_LOST);
+        assert_int_equal(rmx_wait(&request, NULL), RMX_E_DAEMON_LOST);
+        crew_stop(&crew);
+}
+
 static int look_and_reduce(struct crew *crew, uint32_t rank) {
         for (int i = 0; i < 40; i++) {
                 int r = rmx_comm_error(crew->comm[rank]);
@@ -467,6 +488,7 @@ int main(void) {
                 cmocka_unit_test(test_all_gone_short_waits),
                 cmocka_unit_test(test_daemon_gone_executor_alive),
                 cmocka_unit_test(test_all_gone_idle),
+                cmocka_unit_test(test_all_gone_full),
                 cmocka_unit_test(test_daemon_gone_asked),
         };
 
