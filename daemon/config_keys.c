@@ -107,10 +107,9 @@ static int config_key_level(const struct config_key *key, struct config *config,
         return 0;
 }
 
-static int config_key_socket(const struct config_key *key, struct config *config, const char *value,
-                             char why[CONFIG_WHY_MAX]) {
-        if (value[0] != '/') {
-                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no absolute path", value);
+int config_key_check_socket(const char *value, char why[CONFIG_WHY_MAX]) {
+        if (!*value) {
+                snprintf(why, CONFIG_WHY_MAX, "no path is given");
                 return -EINVAL;
         }
         if (strlen(value) > CONFIG_SOCKET_MAX) {
@@ -121,7 +120,19 @@ static int config_key_socket(const struct config_key *key, struct config *config
                 snprintf(why, CONFIG_WHY_MAX, "'%.120s' cannot be told to a unit", value);
                 return -EINVAL;
         }
-        return config_key_string(key, config, value);
+        return 0;
+}
+
+static int config_key_socket(const struct config_key *key, struct config *config, const char *value,
+                             char why[CONFIG_WHY_MAX]) {
+        int r;
+
+        if (value[0] != '/') {
+                snprintf(why, CONFIG_WHY_MAX, "'%.40s' is no absolute path", value);
+                return -EINVAL;
+        }
+        r = config_key_check_socket(value, why);
+        return r < 0 ? r : config_key_string(key, config, value);
 }
 
 static int config_key_mode(const struct config_key *key, struct config *config, const char *value,
@@ -323,7 +334,7 @@ static int config_key_yes(const struct config_key *key, struct config *config, c
 
 _Static_assert(RING_DEPTH_MIN == 4 && RING_DEPTH_MAX == 4096, "the text below names them");
 
-#define SOCKET_ALLOWED "an absolute path of at most 102 bytes, without blanks, quotes and \\$%#"
+#define SOCKET_ALLOWED "an absolute path " CONFIG_SOCKET_ALLOWED
 _Static_assert(CONFIG_SOCKET_MAX == 102, "the text above names it");
 #define CREDENTIAL_ALLOWED "an absolute path, the name of a credential, or nothing"
 #define ADVERTISE_ALLOWED  "HOST:PORT of at most 39 characters, or nothing"

@@ -51,6 +51,9 @@ struct config_key {
 };
 
 extern const struct config_key config_keys[]; /* ends with path NULL */
+/* What holds for paths of sockets wherever they are given. 0, or -EINVAL and why. */
+#define CONFIG_SOCKET_ALLOWED "of at most 102 bytes, without blanks, quotes and \\$%#"
+int config_key_check_socket(const char *value, char why[CONFIG_WHY_MAX]);
 /* The text given for a key, NULL if none. */
 const char *config_key_text(const struct config_key *key, const struct config_texts *texts);
 /* NULL if unknown. */

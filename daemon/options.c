@@ -2,6 +2,7 @@
 #include "daemon/options.h"
 
 #include "daemon/comm_id.h"
+#include "daemon/config_keys.h"
 #include "daemon/launcher_command.h"
 #include "daemon/peer_address.h"
 #include "daemon/rails.h"
@@ -222,6 +223,31 @@ static int options_apply_listen(const char *listen, struct config *config, char 
         return options_replace(&config->listen, listen);
 }
 
+static int options_apply_socket(const char *option, const char *path, char **target, char error[CONFIG_ERROR_MAX]) {
+        char why[CONFIG_WHY_MAX];
+
+        if (path && config_key_check_socket(path, why) < 0) {
+                snprintf(error, CONFIG_ERROR_MAX, "%s: %s; allowed: a path %s", option, why, CONFIG_SOCKET_ALLOWED);
+                return -EINVAL;
+        }
+        return options_replace(target, path);
+}
+
+/* One of two sockets with one path would find that "another" daemon serves it. */
+static int options_check_sockets(const struct config *config, char error[CONFIG_ERROR_MAX]) {
+        const char *client = config->client_socket, *control = config->control_socket;
+        const size_t length = strlen(client);
+
+        if (strncmp(control, client, length) != 0 || (control[length] && strcmp(control + length, ".exec") != 0))
+                return 0;
+        snprintf(
+                error, CONFIG_ERROR_MAX,
+                "client.socket is %.110s and control.socket %.110s; allowed: different ones, and a control.socket that "
+                "is not the other with .exec, where executors connect",
+                client, control);
+        return -EINVAL;
+}
+
 /* Where others dial this node goes into ids of communicators. peer.advertise has been looked at; where it is empty, it
  * is where this node listens. (If that is all addresses, only a start finds out which one it is.) */
 static int options_check_address(const struct config *config, char error[CONFIG_ERROR_MAX]) {
@@ -248,9 +274,11 @@ int options_apply(const struct options *options, struct config *config, char err
         if (options->gpu)
                 r = options_apply_gpu(options->gpu, config, error);
         if (!r)
-                r = options_replace(&config->client_socket, options->socket);
+                r = options_apply_socket("--socket", options->socket, &config->client_socket, error);
         if (!r)
-                r = options_replace(&config->control_socket, options->control);
+                r = options_apply_socket("--control", options->control, &config->control_socket, error);
+        if (!r)
+                r = options_check_sockets(config, error);
         if (!r)
                 r = options_apply_listen(options->listen, config, error);
         if (!r && options->rails[0])

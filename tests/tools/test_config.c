@@ -392,6 +392,40 @@ static void test_long_socket(void **state) {
         assert_non_null(strstr(f->error, ":2:11: client.socket: the path has 103 bytes; allowed: "));
 }
 
+/* The command line is not let through what a start cannot use. */
+static void test_sockets(void **state) {
+        static const struct {
+                const char *main, *socket, *control, *error; /* NULL: it fits */
+        } cases[] = {
+#define LONG "/234567891123456789212345678931234567894123456789512345678961234567897123456789812345678991234567890"
+                {"", LONG "12", "o.sock", NULL},
+                {"", LONG "123", NULL, "--socket: the path has 103 bytes; allowed: a path of at most 102 bytes, "},
+                {"", NULL, LONG "123", "--control: the path has 103 bytes; allowed: "},
+                {"", "", NULL, "--socket: no path is given; allowed: "},
+                {"", "/run/a b.sock", NULL, "--socket: '/run/a b.sock' cannot be told to a unit; allowed: "},
+                {"", "/run/a.sock", "/run/a.sock", "client.socket is /run/a.sock and control.socket /run/a.sock; "},
+                {"", "/run/a.sock", "/run/a.sock.exec", "control.socket /run/a.sock.exec; allowed: "},
+                {"", "/run/a.sock.exec", "/run/a.sock", NULL},
+                {"", "/run/a.sock", "/run/a.sock.control", NULL},
+                {"control: {socket: /run/a}\nclient: {socket: /run/a}\n", NULL, NULL, "control.socket /run/a; "},
+                {"control: {socket: /run/a}\nclient: {socket: /run/a}\n", NULL, "/run/b", NULL},
+#undef LONG
+        };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                const struct options options = {.socket = cases[i].socket, .control = cases[i].control};
+
+                config_deinit(&f->config);
+                config_init(&f->config);
+                write_file(f, "a.yaml", cases[i].main);
+                assert_int_equal(load(f, "a.yaml"), 0);
+                assert_int_equal(options_apply(&options, &f->config, f->error), cases[i].error ? -EINVAL : 0);
+                if (cases[i].error && !strstr(f->error, cases[i].error))
+                        fail_msg("%s", f->error);
+        }
+}
+
 /* A later file wins; order is by name; other names do not count. */
 static void test_directory(void **state) {
         struct fixture *f = *state;
@@ -581,6 +615,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_default_file, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_long_socket, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_sockets, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
