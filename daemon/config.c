@@ -164,6 +164,13 @@ static int config_apply_directory(struct config *config, const char *directory, 
                 free(entries[i]);
         }
         free(entries);
+        if (!r && n > 0 && !config->file) {
+                config->file = strdup(directory);
+                if (!config->file) {
+                        r = -ENOMEM;
+                        snprintf(error, CONFIG_ERROR_MAX, "out of memory");
+                }
+        }
         return r;
 }
 

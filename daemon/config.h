@@ -42,7 +42,7 @@ struct config {
         uint64_t stripe_bytes;           /* chunks of so many take any rail; 0: none does */
         char *constants_file;            /* constants of the cost model; NULL: those shipped */
         struct plan_constants constants; /* what that file gives, see plan/constants.h */
-        char *file;                      /* main file in force, NULL if none */
+        char *file;                      /* main file in force; without one conf.d, if there are files; NULL: none */
         /* "FILE:LINE:COLUMN: KEY" of the last value read of those that must fit together; "": none */
         char credentials_at[CONFIG_AT_MAX], times_at[CONFIG_AT_MAX], address_at[CONFIG_AT_MAX];
 };

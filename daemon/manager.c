@@ -224,6 +224,7 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 manager->config->burst_bytes = fresh.burst_bytes;
                 manager->config->exchange_bytes = fresh.exchange_bytes;
                 memcpy(manager->config->limit, fresh.limit, sizeof(fresh.limit));
+                manager_swap(&manager->config->file, &fresh.file);
                 manager_swap(&manager->config->constants_file, &fresh.constants_file);
                 manager->config->constants = fresh.constants;
                 manager_swap(&manager->config->peer_ca, &fresh.peer_ca);

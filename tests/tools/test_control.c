@@ -463,10 +463,16 @@ static void test_reload(void **state) {
         char expected[256];
         Reply *reply;
 
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
+        assert_string_equal(reply->status->config, "");
+        forget(reply);
         write_config(f, "limits: {rings: 55}\n");
         reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_RELOAD);
         assert_int_equal(reply->code, 0);
         assert_int_equal(f->tenant->account.limit[CHARGE_RINGS], 55);
+        forget(reply);
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
+        assert_string_equal(reply->status->config, f->config_path);
         forget(reply);
 
         write_config(f, "limits: {rings: x, comms: 3}\n");
