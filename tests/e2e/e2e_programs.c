@@ -87,12 +87,19 @@ static void test_usage(void **state) {
         const char *operation[] = {node_program("railmux-perf"), "send", "--socket", node->socket, NULL};
         const char *type[] = {node_program("railmux-perf"), "all_reduce", "-d", "fp4", "--socket", node->socket, NULL};
         const char *root[] = {node_program("railmux-perf"), "broadcast", "--ranks", "4", "-r", "4", NULL};
-        const char *graphs[] = {node_program("railmux-perf"), "all_reduce", "-G", "1", NULL};
+        const char *graphs[] = {node_program("railmux-perf"), "all_reduce", "-G", "1", "--socket", node->socket, NULL};
+        const char *nobody[] = {
+                node_program("railmux-perf"), "all_reduce", "-G", "1", "--socket", "/nonexistent/s", NULL};
+        char *output = malloc(PROC_OUTPUT_MAX);
 
         assert_int_equal(proc_run(operation, 10000, NULL), 2);
         assert_int_equal(proc_run(type, 10000, NULL), 2);
         assert_int_equal(proc_run(root, 10000, NULL), 2);
         assert_int_equal(proc_run(graphs, 10000, NULL), 2);
+        assert_non_null(output); /* whether it serves GPUs, only a daemon tells */
+        assert_int_equal(proc_run_quiet(nobody, 10000, output), 3);
+        assert_non_null(strstr(output, "RMX_E_NO_DAEMON: "));
+        free(output);
 }
 
 static int setup(void **state) {

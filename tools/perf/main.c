@@ -38,18 +38,21 @@ static int run(const struct bench *bench) {
         return status;
 }
 
-/* The ranks fork from this process, so it asks and leaves again. Without an answer the ranks will say why. */
-static uint32_t default_memory(const struct options *options) {
+/* The ranks fork from this process, so it asks and leaves again. An RMX_E_*: there is no answer. */
+static int default_memory(const struct options *options, uint32_t *ret_memory) {
         struct rmx_session_options session_options = {
                 .size = sizeof(session_options), .socket = options_socket(options, 0), .name = "railmux-perf"};
         struct rmx_session *session;
         bool host;
+        int r;
 
-        if (rmx_session_open(&session_options, &session) != RMX_OK)
-                return OPTIONS_MEMORY_SHARED;
+        r = rmx_session_open(&session_options, &session);
+        if (r != RMX_OK)
+                return r;
         host = !*rmx_session_backend(session) || strcmp(rmx_session_backend(session), "host") == 0;
         rmx_session_close(session);
-        return host ? OPTIONS_MEMORY_SHARED : OPTIONS_MEMORY_GPU;
+        *ret_memory = host ? OPTIONS_MEMORY_SHARED : OPTIONS_MEMORY_GPU;
+        return RMX_OK;
 }
 
 int main(int argc, char **argv) {
@@ -57,7 +60,7 @@ int main(int argc, char **argv) {
         struct options options;
         struct perf_case *cases;
         struct bench bench;
-        int status;
+        int r, status;
 
         switch (options_parse(argc, argv, &options, error)) {
         case OPTIONS_OK:
@@ -68,8 +71,11 @@ int main(int argc, char **argv) {
                 fprintf(stderr, "railmux-perf: %s\n", error);
                 return EXIT_USAGE;
         }
-        if (options.memory == OPTIONS_MEMORY_AUTO)
-                options.memory = default_memory(&options);
+        r = options.memory == OPTIONS_MEMORY_AUTO ? default_memory(&options, &options.memory) : RMX_OK;
+        if (r != RMX_OK) {
+                fprintf(stderr, "railmux-perf: %s: %s\n", rmx_error_name(r), rmx_last_error());
+                return EXIT_FAILED;
+        }
         if (options_check_memory(&options, error) != OPTIONS_OK) {
                 fprintf(stderr, "railmux-perf: %s\n", error);
                 return EXIT_USAGE;
