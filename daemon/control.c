@@ -146,8 +146,6 @@ static void control_client_reload(struct control_client *client) {
 
         if (manager_reload(client->control->manager, error) < 0)
                 control_answer_fail(&client->answer, RMX_E_INVALID, error);
-        else
-                control_topology_deinit(&client->control->topology);
         control_client_answer(client);
 }
 
@@ -364,6 +362,10 @@ int control_new(struct manager *manager, struct control **ret_control) {
         }
         *ret_control = control;
         return 0;
+}
+
+void control_forget(struct control *control) {
+        control_topology_deinit(&control->topology);
 }
 
 struct control *control_free(struct control *control) {

@@ -230,6 +230,7 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 manager_swap(&manager->config->peer_ca, &fresh.peer_ca);
                 manager_swap(&manager->config->peer_certificate, &fresh.peer_certificate);
                 manager_swap(&manager->config->peer_key, &fresh.peer_key);
+                control_forget(manager->control);
                 comm_plan_forget(manager); /* chosen anew for communicators that are made from now on */
                 log_set_level(fresh.log_level);
                 tenants_set_limits(manager, fresh.limit);

@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -543,6 +544,11 @@ static void test_topology(void **state) {
         graph = topology_free(graph);
         free(text);
         f->manager->n_gpus = 3;
+        assert_int_equal(raise(SIGHUP), 0); /* the other way to reload */
+        spin(f);
+        text = topology_text(f, &n);
+        assert_int_equal(n, 1);
+        free(text);
 }
 
 /* A machine that cannot be looked at is a refusal. */
