@@ -143,9 +143,11 @@ static void control_client_refresh(struct control_client *client,
 
 static void control_client_reload(struct control_client *client) {
         char error[CONFIG_ERROR_MAX] = "";
+        int r;
 
-        if (manager_reload(client->control->manager, error) < 0)
-                control_answer_fail(&client->answer, RMX_E_INVALID, error);
+        r = manager_reload(client->control->manager, error);
+        if (r < 0)
+                control_answer_fail(&client->answer, r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INVALID, error);
         control_client_answer(client);
 }
 

@@ -213,8 +213,10 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
         r = config_load(&fresh, manager->options->config_path, error);
         if (!r)
                 r = options_apply(manager->options, &fresh, error);
-        if (!r && manager->cluster && cluster_reload(manager->cluster, &fresh, error))
-                r = -EINVAL;
+        if (!r && manager->cluster)
+                r = cluster_reload(manager->cluster, &fresh, error);
+        if (r > 0)
+                r = -EINVAL; /* certificates that are refused */
         if (r < 0) {
                 log_error("configuration not reloaded, the old one stays in force: %s", error);
         } else {

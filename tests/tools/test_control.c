@@ -495,6 +495,30 @@ static void test_reload(void **state) {
         forget(reply);
 }
 
+static bool short_of_memory;
+int __real_manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]);
+int __wrap_manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]);
+
+int __wrap_manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
+        if (!short_of_memory)
+                return __real_manager_reload(manager, error);
+        snprintf(error, CONFIG_ERROR_MAX, "out of memory");
+        return -ENOMEM;
+}
+
+/* It may be tried again, which a wrong configuration need not be. */
+static void test_reload_without_memory(void **state) {
+        struct fixture *f = *state;
+        Reply *reply;
+
+        short_of_memory = true;
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_RELOAD);
+        short_of_memory = false;
+        assert_int_equal(reply->code, RMX_E_NO_MEMORY);
+        assert_string_equal(reply->message, "out of memory");
+        forget(reply);
+}
+
 /* The text of all replies to one question. */
 static char *topology_text(struct fixture *f, unsigned int *ret_replies) {
         int fd = dial(f);
@@ -651,6 +675,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_places, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_reload, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_reload_without_memory, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_topology, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_topology_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_log_level, setup, teardown),
