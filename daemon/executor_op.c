@@ -9,6 +9,7 @@
 #include "daemon/executor_link.h"
 #include "daemon/manager.h"
 #include "daemon/reach.h"
+#include "daemon/record.h"
 #include "daemon/session.h"
 #include "daemon/session_ring.h"
 #include "daemon/tenant.h"
@@ -483,6 +484,20 @@ bool executor_op_send(struct executor_link *link, struct executor_op *op, bool *
 
 /* ---- answers ---- */
 
+/* The rank's executor knows what it has rung last. The others have heard what its process says. */
+static void executor_op_rung(const struct executor_link *link, struct comm_member *member, uint32_t rung) {
+        struct executor_link *other;
+
+        if (member->last_sequence == rung)
+                return;
+        member->last_sequence = rung;
+        record_leave(member);
+        DL_FOREACH(link->manager->links, other) {
+                if (other != link && comm_needed(member->comm) & executor_link_mask(other))
+                        executor_op_push(other, EXECUTOR_OP_RANK_LEAVE, member->comm->number, member->rank);
+        }
+}
+
 void executor_op_done(struct executor_link *link, const struct executor_op *op, const Railmux__Executor__Done *done) {
         uint64_t mask = executor_link_mask(link);
         struct session *session;
@@ -543,7 +558,7 @@ void executor_op_done(struct executor_link *link, const struct executor_op *op, 
         case EXECUTOR_OP_RANK_LEAVE:
                 comm = manager_comm(link->manager, op->object);
                 if (comm && done->has_rung)
-                        comm->members[op->sub].last_sequence = done->rung; /* before other nodes are told */
+                        executor_op_rung(link, &comm->members[op->sub], done->rung); /* before other nodes are told */
                 if (comm)
                         comm_member_left(&comm->members[op->sub], mask);
                 return;

@@ -244,7 +244,7 @@ void plane_call(struct plane_executor *executor, const Railmux__Executor__Messag
                 plane_call_release(executor, message->comm_release);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE:
-                plane_call_leave(executor, message->rank_leave);
+                plane_call_leave(executor, message->rank_leave, result);
                 break;
         case RAILMUX__EXECUTOR__MESSAGE__BODY_PEER_ATTACH:
                 call_peer(executor, message->peer_attach, fds, n_fds, result);

@@ -44,6 +44,7 @@ void plane_call_hold(struct plane_executor *executor, const Railmux__Executor__C
 void plane_call_move(struct plane_executor *executor, const Railmux__Executor__CommAttach *m,
                      struct dispatch_result *result);
 void plane_call_release(struct plane_executor *executor, const Railmux__Executor__CommRelease *m);
-void plane_call_leave(struct plane_executor *executor, const Railmux__Executor__RankLeave *m);
+void plane_call_leave(struct plane_executor *executor, const Railmux__Executor__RankLeave *m,
+                      struct dispatch_result *result);
 /* The process of these ranks has ended: the comm ends, now or a little later (plane_comms_ended). */
 void plane_comm_lost(struct plane_executor *executor, struct plane_attached *comm, uint64_t session);

@@ -259,18 +259,35 @@ void plane_call_release(struct plane_executor *executor, const Railmux__Executor
         comm->held = false;
 }
 
-void plane_call_leave(struct plane_executor *executor, const Railmux__Executor__RankLeave *m) {
+/* Has the plane said what it has rung? Not if its process had gone before the comm was attached. */
+static bool rank_seen(const struct plane_rank *rank) {
+        return rank->here && rank->since_ns;
+}
+
+/* Its process says what it has rung last. What it has not, others would wait for without an end; so of a rank here what
+ * was seen counts alone. Of one elsewhere its own executor may have corrected it. */
+void plane_call_leave(struct plane_executor *executor, const Railmux__Executor__RankLeave *m,
+                      struct dispatch_result *result) {
         struct plane_attached *comm = plane_comm_find(executor, m->comm);
         struct plane_rank *rank;
 
         if (!comm || m->rank >= comm->n_ranks)
                 return;
         rank = &comm->ranks[m->rank];
-        if (rank->left)
-                return;
-        rank->left = true;
-        rank->last = m->last_sequence;
-        executor->ops->rank_leave(executor->plane, comm->id, m->rank, m->last_sequence);
+        if (!rank->left || (!rank->here && ring_sequence_before(m->last_sequence, rank->last))) {
+                plane_executor_look(executor);
+                rank->left = true;
+                rank->last = rank_seen(rank) && ring_sequence_before(m->last_sequence, rank->rung) ? rank->rung
+                                                                                                   : m->last_sequence;
+                executor->ops->rank_leave(executor->plane, comm->id, m->rank, rank->last);
+                plane_executor_look(executor); /* kernels have acknowledged that, so now it is complete */
+                if (rank_seen(rank) && ring_sequence_before(rank->rung, rank->last)) {
+                        rank->last = rank->rung;
+                        executor->ops->rank_leave(executor->plane, comm->id, m->rank, rank->last);
+                }
+        }
+        result->has_rung = rank_seen(rank);
+        result->rung = rank->last;
 }
 
 /* ---- ranks whose process has ended ------------------------------------------------------------------------------- */

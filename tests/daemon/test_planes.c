@@ -521,6 +521,30 @@ static void test_left(void **state) {
         assert_int_equal(failure_code(clients[0], &handle, &rank), RMX_E_PEER_LOST);
 }
 
+/* One whose process says more than it has rung. */
+static void test_left_with_a_lie(void **state) {
+        struct fixture *f = *state;
+        struct client *clients[GPUS];
+        uint32_t handles[GPUS], handle;
+        uint64_t number;
+        char text[128];
+        int32_t rank;
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                clients[i] = client_open(f);
+        number = make_comm(clients, GPUS, handles);
+        snprintf(text, sizeof(text), "%" PRIu64 " 3 10 10 1 0\n", number);
+        plane_write(f, 3, "reports", text);
+        assert_int_equal(take_ack(clients[3], send_comm_destroy(clients[3], handles[3], 3000000), NULL, 0), 0);
+        snprintf(text, sizeof(text), "rank_leave %" PRIu64 " rank=3 last=10", number);
+        for (uint32_t i = 0; i < GPUS; i++)
+                fixture_wait(f, plane_count(f, i, text) == 1);
+        snprintf(text, sizeof(text), "%" PRIu64 " 0 11 10 1 0\n", number);
+        plane_write(f, 0, "reports", text);
+        assert_int_equal(failure_code(clients[1], &handle, &rank), RMX_E_PEER_LOST);
+        assert_int_equal(rank, 3);
+}
+
 /* No executor knows who is missing; together they do. */
 static void test_stall(void **state) {
         struct fixture *f = *state;
@@ -636,6 +660,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_client_abort, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_client_death, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_left, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_left_with_a_lie, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_stall, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_stalled_pair, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_gpus, setup, teardown),

@@ -293,7 +293,7 @@ static void what_is_no_net_is_refused(void **state) {
         assert_int_equal(call(w, 4).code, 0);
 }
 
-static void leave(struct world *w, uint32_t rank, uint32_t last) {
+static struct dispatch_result leave(struct world *w, uint32_t rank, uint32_t last) {
         Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
         Railmux__Executor__RankLeave left = RAILMUX__EXECUTOR__RANK_LEAVE__INIT;
         struct dispatch_result result;
@@ -305,6 +305,7 @@ static void leave(struct world *w, uint32_t rank, uint32_t last) {
         message.rank_leave = &left;
         plane_call(&w->executor, &message, NULL, 0, &result);
         assert_int_equal(result.code, 0);
+        return result;
 }
 
 /* Nobody but railmuxd knows of them. */
@@ -332,6 +333,40 @@ static void the_plane_hears_who_left_elsewhere(void **state) {
         assert_int_equal(noted.n_left, 5);
         assert_int_equal(noted.left[1], 70);
         assert_int_equal(noted.left[2], 80);
+}
+
+/* What a process says of its rank's last call is believed no further than it has rung. */
+static void what_a_rank_here_has_rung_counts(void **state) {
+        const uint32_t said[] = {3, 1000000, (UINT32_C(1) << 31) + 7, 0};
+        struct world *w = *state;
+        struct dispatch_result result;
+
+        for (uint32_t i = 0; i < 4; i++) {
+                assert_int_equal(call(w, 4).code, 0);
+                noted.report[0] = (struct plane_rank_report){.comm = 9, .rank = 0, .rung = 3, .finished = 3};
+                result = leave(w, 0, said[i]);
+                assert_int_equal(noted.left[0], 3);
+                assert_int_equal(w->executor.comms->ranks[0].last, 3);
+                for (uint32_t again = 0; again < 2; again++) {
+                        assert_true(result.has_rung);
+                        assert_int_equal(result.rung, 3);
+                        result = leave(w, 0, said[i]);
+                }
+                /* Of one on another GPU its own executor knows, and railmuxd says so later. */
+                result = leave(w, 2, 1000000);
+                assert_false(result.has_rung);
+                assert_int_equal(noted.left[2], 1000000);
+                leave(w, 2, 4);
+                assert_int_equal(noted.left[2], 4);
+                assert_int_equal(w->executor.comms->ranks[2].last, 4);
+                detach(w);
+        }
+        /* Nothing is known of one that is not in the tables. */
+        w->member[0].session = 0;
+        noted.report[0].comm = 0;
+        assert_int_equal(call(w, 4).code, 0);
+        assert_false(leave(w, 0, 5).has_rung);
+        assert_int_equal(noted.left[0], 5);
 }
 
 /* What the proxy cannot make sense of ends the communicator, with the rank and a sentence. */
@@ -616,6 +651,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(one_node_needs_none, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_is_no_net_is_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_plane_hears_who_left_elsewhere, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_a_rank_here_has_rung_counts, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_broken_wire_ends_the_communicator, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_process_that_ends_with_its_last_call_done_gives_others_time, setup,
                                                 teardown),
