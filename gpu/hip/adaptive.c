@@ -7,7 +7,8 @@
  * Parking. After LOOK_NS of silence the counters of all rings are noted. After PARK_NS they are read again: one that
  * moved belongs to somebody who rang without a rank having begun anything, so the silence begins anew. Lines older than
  * the first reading have been in front of the kernel's eyes for tens of milliseconds, so what is in the rings has been
- * served. Then `parked` is set in each area, and the kernel is told to end.
+ * served. Then `parked` is set in each area, and the kernel is told to end. While a rank waits for another one, in a
+ * collective, a send or a receive, it stays: it would be launched again at once.
  *
  * Nobody is forgotten: a client that rings before it can see `parked` has raised its counter, which is read once more
  * after the kernel's end; a client that rings later sees `parked` while it waits, and raises its wake word, which tick
@@ -24,6 +25,7 @@
 
 #include <stdatomic.h>
 
+#include "gpu/hip/comms.h"
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
 #include "gpu/hip/rings.h"
@@ -58,7 +60,7 @@ uint64_t adaptive_fingerprint(const struct plane *plane, bool *ret_busy, uint64_
                         continue;
                 rung = __atomic_load_n(&plane->tables.report->rank[i].rung, __ATOMIC_RELAXED);
                 finished = __atomic_load_n(&plane->tables.report->rank[i].finished, __ATOMIC_RELAXED);
-                busy = busy || (rung != finished && !plane->tables.shadow.table->ranks[i].abort);
+                busy = busy || (rung != finished && !comms_rank_ended(plane, i));
                 value = (value ^ rung) * 1099511628211u;
                 value = (value ^ finished) * 1099511628211u;
                 sum += finished;
@@ -145,7 +147,7 @@ static int parked_tick(struct plane *plane, char *error) {
 }
 
 static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
-        bool rang;
+        bool rang, waits;
         int r;
 
         if (plane->parked)
@@ -157,7 +159,13 @@ static int policy_tick(struct plane *plane, uint64_t silence, char *error) {
                 plane->adaptive.looked = true;
                 return r;
         }
-        return silence < PARK_NS ? 0 : park_now(plane, error);
+        if (silence < PARK_NS)
+                return 0;
+        (void)comms_pairs_finished(plane, &waits);
+        if (!waits)
+                return park_now(plane, error);
+        begin_anew(plane); /* the kernel would be back at once, with the task in hand, and need room again */
+        return 0;
 }
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */

@@ -5,12 +5,17 @@
 #include "gpu/hip/comms.h"
 #include "gpu/hip/hip.h"
 
+bool comms_rank_ended(const struct plane *plane, uint32_t index) {
+        const struct table_rank *entry = &plane->tables.shadow.table->ranks[index];
+
+        return entry->abort && !entry->has_last;
+}
+
 /* What ends the rank's communicator: what its kernel has found, or the proxy. */
 static uint32_t rank_status(const struct plane *plane, uint32_t index, const char **ret_why) {
-        const struct table_rank *entry = &plane->tables.shadow.table->ranks[index];
         uint32_t status;
 
-        if (entry->abort && !entry->has_last)
+        if (comms_rank_ended(plane, index))
                 return 0; /* it has been told, or knows itself. What asks for an abort is told although a rank has left
                              (gpu/device/reach.h). */
         status = __atomic_load_n(&plane->tables.report->rank[index].status, __ATOMIC_RELAXED);
@@ -77,9 +82,10 @@ uint64_t comms_pairs_finished(const struct plane *plane, bool *ret_waits) {
         *ret_waits = false;
         for (uint32_t i = 0; i < plane->ranks_end; i++) {
                 const struct plane_rank *rank = &plane->ranks[i];
+                const bool ended = comms_rank_ended(plane, i); /* its pairs may stay open */
 
                 for (uint32_t k = 0; rank->comm && k < 2 * rank->comm->n_ranks; k++) {
-                        *ret_waits |= pair_waits(&from->pair[i][k % 2][k / 2], &rung, &finished);
+                        *ret_waits |= pair_waits(&from->pair[i][k % 2][k / 2], &rung, &finished) && !ended;
                         sum += finished;
                 }
         }

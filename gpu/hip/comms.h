@@ -28,6 +28,8 @@ bool comms_spans(const struct comm *comm);
 void comms_leave(struct plane *plane, uint64_t id, uint32_t rank, uint32_t last);
 uint32_t comms_report(const struct plane *plane, struct plane_rank_report *reports, uint32_t max);
 uint32_t comms_pairs(const struct plane *plane, struct plane_pair_report *reports, uint32_t max);
+/* Has its communicator failed, so that its requests are only answered? */
+bool comms_rank_ended(const struct plane *plane, uint32_t index);
 /* How many sends and receives have finished, as long as ranks stay. *ret_waits: some are under way. */
 uint64_t comms_pairs_finished(const struct plane *plane, bool *ret_waits);
 /* The session of this ring is gone: no line finds its ranks any more. The caller commits. */

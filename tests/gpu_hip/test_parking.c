@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "fixture.h"
+#include "gpu/device/pairs.h"
 #include "gpu/hip/hip.h"
+#include "railmux/railmux.h"
+#include "ring/line.h"
 
 static struct client client;
 
@@ -148,6 +151,51 @@ static void tasks_in_hand_bring_the_kernel_back(void **state) {
         fixture_silence(&f, 300);
         assert_true(parked(&f));
         close_with(&f);
+}
+
+/* A receive, or a collective of which another rank has left: the kernel has a task in hand, and would be back. */
+static void who_waits_keeps_the_kernel(void **state) {
+        struct plane_comm_member members[2] = {{.session = 5, .handle = 30, .gpu = 2, .here = true},
+                                               {.session = 7, .handle = 30, .gpu = 5}};
+        const struct plane_comm comm = {.id = 77, .n_ranks = 2, .epoch = 1, .failed_rank = -1, .members = members};
+        struct plane_memory memory;
+        struct plane_info info;
+        struct table_pair *pair;
+        unsigned char *other;
+        struct fixture f;
+        uint32_t index;
+
+        (void)state;
+        open_with(&f, PLANE_ADAPTIVE);
+        other = fake_client_alloc(FIXTURE_POOL, &memory);
+        f.ops->info(f.plane, &info);
+        assert_int_equal(f.ops->peer_add(f.plane, 2, 1, &info.pool, f.error), 0);
+        assert_int_equal(f.ops->peer_add(f.plane, 5, 1, &memory, f.error), 0);
+        assert_int_equal(f.ops->comm_attach(f.plane, &comm, f.error), 0);
+        index = (uint32_t)(fixture_rank(&f, 5, 30) - f.table->ranks);
+        pair = (struct table_pair *)(uintptr_t)&table_pairs(f.plane->tables.report)->pair[index][0][1];
+        __atomic_store_n(&pair->rung, 1, __ATOMIC_RELAXED);
+        fixture_silence(&f, 1000);
+        assert_false(parked(&f));
+        assert_int_equal(fake.launches, 1);
+        __atomic_store_n(&pair->finished, 1, __ATOMIC_RELAXED);
+        fixture_silence(&f, 500);
+        assert_true(parked(&f));
+
+        f.ops->rank_leave(f.plane, 77, 1, 8);
+        __atomic_store_n(&f.plane->tables.report->rank[index].rung, 8, __ATOMIC_RELAXED);
+        __atomic_store_n(&client.host.wake, 1, __ATOMIC_RELAXED);
+        fixture_tick(&f);
+        fixture_silence(&f, 1000);
+        assert_false(parked(&f));
+        __atomic_store_n(&pair->rung, 2, __ATOMIC_RELAXED);
+        f.ops->comm_abort(f.plane, 77, ring_status(RMX_E_PEER_LOST, 1)); /* nobody waits any more */
+        fixture_silence(&f, 500);
+        assert_true(parked(&f));
+        f.ops->info(f.plane, &info);
+        assert_int_equal(info.parks, 2);
+        close_with(&f);
+        fake_client_free(other);
 }
 
 static void newcomers_wake(void **state) {
@@ -356,6 +404,7 @@ int main(void) {
                 cmocka_unit_test(counters_that_move_keep_the_kernel),
                 cmocka_unit_test(a_bell_in_the_last_moment_is_seen),
                 cmocka_unit_test(tasks_in_hand_bring_the_kernel_back),
+                cmocka_unit_test(who_waits_keeps_the_kernel),
                 cmocka_unit_test(newcomers_wake),
                 cmocka_unit_test(a_parked_plane_closes_at_once),
                 cmocka_unit_test(a_parked_plane_frees_a_place_at_once),
