@@ -182,9 +182,15 @@ void plane_call_comm(struct plane_executor *executor, const Railmux__Executor__C
                 plane_comm_free(executor, comm);
                 return;
         }
-        for (uint32_t i = 0; i < comm->n_ranks; i++)
-                if (comm->ranks[i].left)
-                        executor->ops->rank_leave(executor->plane, comm->id, i, comm->ranks[i].last);
+        for (uint32_t i = 0; i < comm->n_ranks; i++) {
+                struct plane_rank *rank = &comm->ranks[i];
+
+                rank->comm = comm;
+                if (rank->left)
+                        executor->ops->rank_leave(executor->plane, comm->id, i, rank->last);
+                else if (rank->here) /* without memory for it nobody is told how far its exchanges are */
+                        HASH_ADD_KEYPTR(hh, executor->ranks, rank, PLANE_RANK_KEY, rank);
+        }
 }
 
 void plane_call_abort(struct plane_executor *executor, const Railmux__Executor__CommAbort *m) {

@@ -64,35 +64,30 @@ static const char *redop_text(const struct plane_exchanged *now, char text[24]) 
         return text;
 }
 
-/* The rank that a session knows by this handle, and its comm; NULL: none. */
-static struct plane_attached *rank_find(const struct plane_executor *executor, const struct plane_session *session,
-                                        uint32_t handle, uint32_t *ret_rank) {
-        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next)
-                for (uint32_t r = 0; r < comm->n_ranks; r++) {
-                        const struct plane_rank *rank = &comm->ranks[r];
+/* The rank that a session knows by this handle; NULL: none. The handle is the client's word, so this takes no time. */
+static struct plane_rank *rank_find(const struct plane_executor *executor, const struct plane_session *session,
+                                    uint32_t handle) {
+        const struct plane_rank like = {.session = session->id, .handle = handle};
+        struct plane_rank *rank;
 
-                        *ret_rank = r;
-                        if (rank->here && rank->session == session->id && rank->handle == handle)
-                                return comm;
-                }
-        return NULL;
+        HASH_FIND(hh, executor->ranks, &like, PLANE_RANK_KEY, rank);
+        return rank;
 }
 
 /* A rank of this session has called what `now` says, and another one something else. */
 static void differ(struct plane_executor *executor, const struct plane_session *session,
                    const struct plane_exchanged *now) {
+        const struct plane_rank *rank = rank_find(executor, session, now->handle);
+        struct plane_attached *comm = rank ? rank->comm : NULL;
         char redop[24], root[24], peer[24];
-        struct plane_attached *comm;
-        uint32_t r;
 
-        comm = rank_find(executor, session, now->handle, &r);
         if (!comm || (uint32_t)now->differs >= comm->n_ranks)
                 return;
         executor->mismatches += !comm->code;
         plane_comm_fail(executor, comm, RMX_E_MISMATCH, now->differs,
                         "%s %" PRIu32 " of rank %" PRIu32 ": %s of %" PRIu64 " %s%s%s%s; rank %" PRId32
                         " called something else",
-                        is_transfer(now) ? "behind exchange" : "exchange", now->calls, r,
+                        is_transfer(now) ? "behind exchange" : "exchange", now->calls, (uint32_t)(rank - comm->ranks),
                         plan_operation_name(now->operation), now->count, type_name(now->type), redop_text(now, redop),
                         root_text(now, root), peer_text(now, peer), now->differs);
 }
@@ -144,17 +139,16 @@ uint32_t plane_exchanges_pairs(const struct plane_executor *executor, struct pla
 
         for (const struct plane_session *session = executor->sessions; session; session = session->hh.next)
                 for (uint32_t i = 0; session->exchanges && i < PLANE_EXCHANGED && n < capacity; i++) {
-                        const struct plane_attached *comm;
-                        uint32_t r;
+                        const struct plane_rank *rank;
 
                         if (!session->exchanges->place[i].waits)
                                 continue;
-                        comm = rank_find(executor, session, session->exchanges->place[i].handle, &r);
-                        if (!comm)
+                        rank = rank_find(executor, session, session->exchanges->place[i].handle);
+                        if (!rank)
                                 continue;
                         ret_reports[n++] =
-                                (struct plane_pair_report){.comm = comm->id,
-                                                           .rank = r,
+                                (struct plane_pair_report){.comm = rank->comm->id,
+                                                           .rank = (uint32_t)(rank - rank->comm->ranks),
                                                            .peer = session->exchanges->place[i].peer,
                                                            .sends = session->exchanges->place[i].sends,
                                                            .rung = session->exchanges->place[i].turn,

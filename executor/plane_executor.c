@@ -73,6 +73,9 @@ void plane_session_free(struct plane_executor *executor, struct plane_session *s
 
 void plane_comm_free(struct plane_executor *executor, struct plane_attached *comm) {
         HASH_DEL(executor->comms, comm);
+        for (uint32_t i = 0; i < comm->n_ranks; i++)
+                if (comm->ranks[i].hh.tbl)
+                        HASH_DEL(executor->ranks, &comm->ranks[i]);
         plane_pairs_free(comm);
         plane_net_unmap(&comm->net);
         free(comm);

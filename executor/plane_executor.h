@@ -37,7 +37,7 @@ struct plane_session {
 
 struct plane_rank {
         uint64_t session;
-        uint32_t handle; /* the session's name of it */
+        uint32_t handle; /* the session's name of it; what comes first is the key in plane_executor.ranks */
         bool here;       /* on this GPU */
         bool far;        /* on another node */
         bool left;       /* it makes no requests after `last` */
@@ -49,7 +49,11 @@ struct plane_rank {
         bool settled;            /* while held */
         uint32_t taken;
         uint64_t since_ns; /* when that was first seen */
+        struct plane_attached *comm;
+        UT_hash_handle hh;
 };
+
+#define PLANE_RANK_KEY (offsetof(struct plane_rank, handle) + sizeof(uint32_t))
 
 struct plane_attached {
         uint64_t id;
@@ -83,6 +87,7 @@ struct plane_executor {
         struct plane *plane;
         struct plane_session *sessions; /* uthash by id */
         struct plane_attached *comms;   /* uthash by id */
+        struct plane_rank *ranks;       /* those that make requests here, in the comms: uthash by session and handle */
 
         /* state */
         void *latch; /* shared with the sessions; NULL: no ring has come yet */

@@ -20,10 +20,17 @@
 #define PAIRS_MAX     1024u /* that wait on one GPU; what is beyond is not seen */
 #define PAIRS_RUNNING 64u   /* requests of a session that can be begun and not finished on a GPU */
 
-static struct plane_pair *find(struct plane_pair *pairs, size_t n, const struct plane_pair *like) {
-        for (size_t i = 0; i < n; i++)
-                if (pairs[i].rank == like->rank && pairs[i].peer == like->peer && pairs[i].sends == like->sends)
-                        return &pairs[i];
+/* From *at on, and then where it was found: they come in the same order each time. */
+static const struct plane_pair *find(const struct plane_pair *pairs, size_t n, const struct plane_pair *like,
+                                     size_t *at) {
+        for (size_t i = 0; i < n; i++) {
+                const size_t k = (*at + i) % n;
+
+                if (pairs[k].rank != like->rank || pairs[k].peer != like->peer || pairs[k].sends != like->sends)
+                        continue;
+                *at = k + 1;
+                return &pairs[k];
+        }
         return NULL;
 }
 
@@ -35,7 +42,7 @@ static uint32_t oldest(const struct plane_pair_report *report) {
 /* Takes over the reports on this comm, of n. */
 static void take(struct plane_attached *comm, const struct plane_pair_report *reports, uint32_t n, uint64_t now_ns) {
         struct plane_pair *pairs = NULL;
-        size_t count = 0;
+        size_t count = 0, at = 0;
 
         for (uint32_t i = 0; i < n; i++)
                 count += reports[i].comm == comm->id;
@@ -56,7 +63,7 @@ static void take(struct plane_attached *comm, const struct plane_pair_report *re
                                           .sequence = oldest(from),
                                           .rung = from->rung,
                                           .since_ns = now_ns};
-                before = find(comm->pairs, comm->n_pairs, to);
+                before = find(comm->pairs, comm->n_pairs, to, &at);
                 if (before && before->sequence == to->sequence) {
                         to->since_ns = before->since_ns;
                         to->told = before->told;
