@@ -82,6 +82,8 @@ void third_stop(struct both *b);
 void neighbour_stop(struct both *b);
 /* Stops all, when nothing is left. */
 void finish(struct both *b);
+/* ... whatever is left. */
+void abandon(struct both *b);
 
 /* ---- what the neighbour says and hears ---- */
 void say(struct both *b, Railmux__Peer__Message *message);
@@ -111,5 +113,6 @@ void take_id(struct both *b, uint32_t client, uint64_t call, uint8_t ret_id[COMM
 void client_splits(struct both *b, uint32_t number, int32_t colour, uint64_t ret_calls[2]);
 struct comm_answer take_split(struct both *b, uint32_t client, uint64_t call);
 /* railmuxd has heard all, and both still wait. */
+bool unanswered(struct both *b, const uint64_t calls[2]);
 void assert_unanswered(struct both *b, const uint64_t calls[2]);
 void assert_split_fails(struct both *b, const uint64_t calls[2], uint32_t code, const char *word);

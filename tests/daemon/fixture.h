@@ -106,10 +106,6 @@ struct store_entry {
 
 #define FIXTURE_PLANES 9
 
-/* railmuxd gives an executor of a GPU four seconds to end what it is told to end, however slow the machine is: who has
- * stopped one lets it go on within this time, or begins anew. */
-#define FIXTURE_IN_TIME_NS UINT64_C(3500000000)
-
 struct fixture {
         char directory[64];
         char socket[96], exec[108], control[96], config[96], notify[96], idler[96];
@@ -123,6 +119,7 @@ struct fixture {
         const char *gpu_option;
         pid_t planes[FIXTURE_PLANES];             /* executors of GPUs, by number (fixture_plane.c); 0: does not run */
         uint64_t planes_again_ns[FIXTURE_PLANES]; /* of those that have been sent SIGTERM; 0: not so */
+        uint64_t planes_hang_ns[FIXTURE_PLANES];  /* since when one stands still */
         struct fake_executor executor;
         struct client clients[FIXTURE_CLIENTS];
         bool managed;
@@ -150,6 +147,14 @@ void plane_kill(struct fixture *fixture, uint32_t gpu); /* SIGKILL, and wait */
 void plane_term(struct fixture *fixture, uint32_t gpu); /* SIGTERM */
 int plane_stop(struct fixture *fixture, uint32_t gpu);  /* the same; its exit status */
 int plane_end(struct fixture *fixture, uint32_t gpu);   /* it ends by itself; its exit status */
+/* An executor stands still: "hang", where it ends a communicator; "slow_detach", where it detaches one; NULL: at once.
+ * railmuxd kills one that does not end a communicator within four seconds, however slow the machine is. So what is to
+ * be so until then is looked at before plane_go(), and is judged after it has said that this was in time. If not so,
+ * the executor has been killed and the test begins anew; plane_go() sees to it that it does not do so for ever. What
+ * the executor may never do if it is late is not waited for any longer then. plane_hang() again: time begins anew. */
+void plane_hang(struct fixture *fixture, uint32_t gpu, const char *where);
+bool plane_go(struct fixture *fixture, uint32_t gpu, const char *where);
+bool plane_is_late(const struct fixture *fixture, uint32_t gpu);
 /* Does railmuxctl, with up to two words, print the text? It must succeed, whatever it prints. */
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text);
 /* The same where nothing is waited for: it must print it, or must not. If not so, what it printed is shown. */

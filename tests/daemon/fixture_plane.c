@@ -3,6 +3,7 @@
 #include "tests/daemon/fixture.h"
 #include "tests/daemon/fixture_parts.h"
 
+#include "util/clock.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -72,6 +73,40 @@ int plane_end(struct fixture *fixture, uint32_t gpu) {
         fixture->planes[gpu] = 0;
         assert_true(WIFEXITED(status));
         return WEXITSTATUS(status);
+}
+
+#define IN_TIME_NS UINT64_C(3500000000)
+#define TRIES      5u
+
+void plane_hang(struct fixture *fixture, uint32_t gpu, const char *where) {
+        fixture->planes_hang_ns[gpu] = clock_now_ns();
+        if (where)
+                plane_write(fixture, gpu, where, "");
+        else
+                assert_int_equal(kill(fixture->planes[gpu], SIGSTOP), 0);
+}
+
+bool plane_is_late(const struct fixture *fixture, uint32_t gpu) {
+        return clock_now_ns() - fixture->planes_hang_ns[gpu] >= IN_TIME_NS;
+}
+
+bool plane_go(struct fixture *fixture, uint32_t gpu, const char *where) {
+        static unsigned int late;
+
+        if (where)
+                plane_write(fixture, gpu, where, NULL);
+        else
+                assert_int_equal(kill(fixture->planes[gpu], SIGCONT), 0);
+        if (!plane_is_late(fixture, gpu)) {
+                late = 0;
+                return true;
+        }
+        plane_kill(fixture, gpu);
+        if (++late < TRIES)
+                return false;
+        late = 0;
+        fail_msg("an executor has stood still for too long %u times", TRIES);
+        return false;
 }
 
 #define UNIX_LISTENS 0x10000u /* among the flags in /proc/net/unix */
