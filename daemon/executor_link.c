@@ -9,9 +9,11 @@
  *
  * Calls wait in `outgoing` until the socket and the window take them (in order, so an object is always announced before
  * what builds on it), then in `pending` until DONE; only what ends something passes buffers of others. On a disconnect
- * both lists are dropped: what has to be said again follows from the objects. One kind of call lets others past: the
- * ring of a session of which a comm is being attached. An executor of emulated GPUs would only keep it until it has
- * verified the comm's plans, and as many as a large comm has would fill the window, at the cost of everybody else.
+ * both lists are dropped: what has to be said again follows from the objects. Two kinds of call let others past, since
+ * an executor of emulated GPUs would only keep them until it has verified a comm's plans, and they would fill the
+ * window at the cost of everybody else: comms, when EXECUTOR_ATTACHES of them are being attached already, and the rings
+ * of sessions of which a comm is being attached, or was passed. All else may pass a comm: who is attached later is
+ * attached as it is then.
  *
  * An unplanned death is counted when another process turns up under the same name. At EOF it cannot be told from an
  * executor that merely lost its connection.
@@ -403,19 +405,33 @@ static bool executor_link_attaching(const struct executor_link *link, uint64_t c
         return false;
 }
 
-/* Would the executor only keep it? See the file comment. */
-static bool executor_link_waits(struct executor_link *link, const struct executor_op *op) {
+static bool executor_link_attaches_enough(const struct executor_link *link) {
+        const struct executor_op *op;
+        unsigned int n = 0;
+
+        DL_FOREACH(link->pending, op)
+        n += op->kind == EXECUTOR_OP_COMM_ATTACH;
+        return n >= EXECUTOR_ATTACHES;
+}
+
+/* Would the executor only keep it? See the file comment. *passed: a comm has been left for later before it. */
+static bool executor_link_waits(struct executor_link *link, const struct executor_op *op, bool *passed) {
+        const uint64_t mask = executor_link_mask(link);
         const struct comm_member *member;
         const struct session *session;
 
-        if (op->kind != EXECUTOR_OP_RING_ATTACH || link->manager->on_device)
+        if (link->manager->on_device)
                 return false;
-        session = manager_session(link->manager, op->object);
+        if (op->kind == EXECUTOR_OP_COMM_ATTACH)
+                return *passed = *passed || executor_link_attaches_enough(link);
+        session = op->kind == EXECUTOR_OP_RING_ATTACH ? manager_session(link->manager, op->object) : NULL;
         if (!session)
                 return false;
         DL_FOREACH(session->members, member) {
-                if (!(member->comm->attachment.acked & executor_link_mask(link)) &&
-                    executor_link_attaching(link, member->comm->number))
+                const struct attachment *attachment = &member->comm->attachment;
+
+                if (!(attachment->acked & mask) &&
+                    ((*passed && attachment->sent & mask) || executor_link_attaching(link, member->comm->number)))
                         return true;
         }
         return false;
@@ -424,11 +440,12 @@ static bool executor_link_waits(struct executor_link *link, const struct executo
 /* The call to be sent next; NULL: none. */
 static struct executor_op *executor_link_next(struct executor_link *link) {
         struct executor_op *op;
+        bool passed = false;
 
         if (!executor_link_connected(link) || link->n_pending >= EXECUTOR_WINDOW)
                 return NULL;
         DL_FOREACH(link->outgoing, op) {
-                if (!executor_link_waits(link, op))
+                if (!executor_link_waits(link, op, &passed))
                         return op;
         }
         return NULL;

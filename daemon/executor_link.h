@@ -16,6 +16,7 @@ struct manager;
 #define EXECUTOR_NAME_MAX 64u
 #define EXECUTOR_GPUS_MAX 64u
 #define EXECUTOR_WINDOW   64u /* calls sent and not answered: bounds the fds in flight */
+#define EXECUTOR_ATTACHES 48u /* ... of which comms, if GPUs are emulated */
 
 enum executor_link_state {
         EXECUTOR_GONE,      /* not connected */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What ends a communicator, a rank or a session does not wait behind the buffers of others that wait for an executor.
- */
+/* What ends a communicator, a rank or a session does not wait behind the buffers of others that wait for an executor,
+ * and nothing of others behind communicators. */
 #include "tests/cmocka_all.h"
 #include "tests/daemon/fixture.h"
 
@@ -92,11 +92,52 @@ static void test_own(void **unused) {
         assert_int_equal(f.executor.import_count, BUFFERS);
 }
 
+#define COMMS    100u
+#define ATTACHES 48u /* EXECUTOR_ATTACHES */
+
+/* Comms that are being attached, and more that wait for it, leave room for all else, but for rings of their ranks. */
+static void test_comms(void **unused) {
+        uint64_t calls[COMMS], call;
+        uint8_t id[COMM_ID_BYTES];
+        uint32_t handle;
+
+        (void)unused;
+        fixture_setup(&f, NULL, false);
+        many = client_open(&f);
+        others[0] = client_open(&f);
+        make_comm(&many, 1, &own);
+        make_comm(&others[0], 1, &handle);
+        f.executor.hold = true;
+        for (uint32_t i = 0; i < COMMS; i++) {
+                call_id_create(many, id);
+                calls[i] = send_comm_create(many, id, 1, 0);
+        }
+        round_trip(many);
+        fixture_wait(&f, f.executor.count[SAYS(COMM_ATTACH)] == 2 + ATTACHES);
+        send_ring_open(many, 0);
+        send_buffer_create(others[0], 1, 4096);
+        call = send_comm_abort(others[0], handle);
+        fixture_wait(&f, f.executor.count[SAYS(BUFFER_IMPORT)] == 1 && f.executor.count[SAYS(COMM_ABORT)] == 1);
+        send_ring_open(others[0], 0); /* all its comms are attached */
+        fixture_wait(&f, f.executor.count[SAYS(RING_ATTACH)] == 1);
+        assert_int_equal(f.executor.count[SAYS(COMM_ATTACH)], 2 + ATTACHES);
+        executor_release(&f);
+        assert_int_equal(take_ack(others[0], call, NULL, 0), 0);
+        for (uint32_t i = 0; i < COMMS; i++)
+                assert_int_equal(take_comm(many, calls[i]).code, 0);
+        fixture_wait(&f, f.executor.count[SAYS(RING_ATTACH)] == 2);
+        client_close(many);
+        client_close(others[0]);
+        fixture_wait_idle(&f);
+        fixture_teardown(&f);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_abort, setup, teardown),
                                            cmocka_unit_test_setup_teardown(test_leave, setup, teardown),
                                            cmocka_unit_test_setup_teardown(test_end, setup, teardown),
-                                           cmocka_unit_test_setup_teardown(test_own, setup, teardown)};
+                                           cmocka_unit_test_setup_teardown(test_own, setup, teardown),
+                                           cmocka_unit_test(test_comms)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
