@@ -155,7 +155,9 @@ int plane_end(struct fixture *fixture, uint32_t gpu);   /* it ends by itself; it
 void plane_hang(struct fixture *fixture, uint32_t gpu, const char *where);
 bool plane_go(struct fixture *fixture, uint32_t gpu, const char *where);
 bool plane_is_late(const struct fixture *fixture, uint32_t gpu);
-/* Does railmuxctl, with up to two words, print the text? It must succeed, whatever it prints. */
+/* What railmuxctl prints, with up to two words, until it runs again. It must succeed, whatever it prints. */
+const char *fixture_ctl_text(struct fixture *fixture, const char *word, const char *second);
+/* Is the text in it? */
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text);
 /* The same where nothing is waited for: it must print it, or must not. If not so, what it printed is shown. */
 #define fixture_assert_says(fixture, word, second, text)                                                               \

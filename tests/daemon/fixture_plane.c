@@ -155,17 +155,16 @@ static int ctl_run(struct fixture *fixture, const char *word, const char *second
         return WEXITSTATUS(status);
 }
 
-/* ... of a command that railmuxd does not refuse. */
-static void ctl_read(struct fixture *fixture, const char *word, const char *second) {
+const char *fixture_ctl_text(struct fixture *fixture, const char *word, const char *second) {
         if (ctl_run(fixture, word, second) == 0)
-                return;
+                return printed;
         ctl_show_printed();
         fail_msg("railmuxctl %s %s was refused", word, second ? second : "");
+        return NULL;
 }
 
 bool fixture_ctl_says(struct fixture *fixture, const char *word, const char *second, const char *text) {
-        ctl_read(fixture, word, second);
-        return strstr(printed, text) != NULL;
+        return strstr(fixture_ctl_text(fixture, word, second), text) != NULL;
 }
 
 void fixture_ctl_check(struct fixture *fixture, const char *word, const char *second, const char *text, bool says,
@@ -180,8 +179,7 @@ void fixture_ctl_check(struct fixture *fixture, const char *word, const char *se
 double fixture_metric(struct fixture *fixture, const char *name) {
         size_t n = strlen(name);
 
-        ctl_read(fixture, "metrics", NULL);
-        for (const char *line = printed; line; line = strchr(line, '\n')) {
+        for (const char *line = fixture_ctl_text(fixture, "metrics", NULL); line; line = strchr(line, '\n')) {
                 line += *line == '\n';
                 if (strncmp(line, name, n) == 0 && line[n] == ' ')
                         return strtod(line + n, NULL);
@@ -246,8 +244,7 @@ int ctl_drain_end(struct fixture *fixture, pid_t pid, char *ret_text, size_t siz
 static unsigned int executors_ready(struct fixture *fixture) {
         unsigned int n = 0;
 
-        ctl_read(fixture, "status", NULL);
-        for (const char *line = printed, *end; *line; line = *end ? end + 1 : end) {
+        for (const char *line = fixture_ctl_text(fixture, "status", NULL), *end; *line; line = *end ? end + 1 : end) {
                 const char *gpu = strstr(line, " hip "), *ready = strstr(line, " ready ");
 
                 end = strchrnul(line, '\n');

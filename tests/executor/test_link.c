@@ -144,6 +144,7 @@ static void rig_init_ticks(struct rig *rig, bool listens, uint32_t tick_ms) {
         if (listens) {
                 rig->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
                 memcpy(address.sun_path, rig->path, strlen(rig->path) + 1);
+                unlink(rig->path); /* one with this number may have left it */
                 assert_int_equal(bind(rig->listener, (struct sockaddr *)&address, sizeof(address)), 0);
                 assert_int_equal(listen(rig->listener, 4), 0);
         }
