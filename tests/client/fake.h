@@ -201,6 +201,8 @@ void fake_resume(struct fake *fake);
 const struct fake_seen *fake_line(struct fake *fake, uint32_t i);
 /* How many lines were latched. */
 uint32_t fake_lines(struct fake *fake);
+/* That the last one carried. */
+uint32_t fake_last_epoch(struct fake *fake);
 /* Waits until a thread sleeps on a request of this GPU's rings. */
 void fake_wait_sleeper(struct fake *fake, uint32_t gpu);
 /* The lines from now on count from 0. */

@@ -128,6 +128,15 @@ uint32_t fake_lines(struct fake *fake) {
         return n;
 }
 
+uint32_t fake_last_epoch(struct fake *fake) {
+        uint32_t epoch;
+
+        pthread_mutex_lock(&fake->mutex);
+        epoch = fake->last_epoch;
+        pthread_mutex_unlock(&fake->mutex);
+        return epoch;
+}
+
 static bool ring_has_sleeper(const struct fake_ring *ring) {
         bool any = false;
 

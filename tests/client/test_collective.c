@@ -562,11 +562,11 @@ static void test_epoch(void **state) {
         (void)state;
         crew_start(&crew, 1, 64);
         assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_OK);
-        assert_int_equal(crew.fake.last_epoch, 1);
+        assert_int_equal(fake_last_epoch(&crew.fake), 1);
         fake_epoch_changed(&crew.fake, 5);
         assert_int_equal(rmx_comm_error(crew.comm[0]), RMX_OK);
         assert_int_equal(rmx_barrier(crew.comm[0], NULL), RMX_OK);
-        assert_int_equal(crew.fake.last_epoch, 5);
+        assert_int_equal(fake_last_epoch(&crew.fake), 5);
         crew_stop(&crew);
 }
 
