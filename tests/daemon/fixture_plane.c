@@ -3,6 +3,7 @@
 #include "tests/daemon/fixture.h"
 #include "tests/daemon/fixture_parts.h"
 
+#include "tests/time_scale.h"
 #include "util/clock.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -110,7 +111,9 @@ bool plane_go(struct fixture *fixture, uint32_t gpu, const char *where) {
 }
 
 #define UNIX_LISTENS 0x10000u /* among the flags in /proc/net/unix */
-#define CTL_REFUSED  1        /* its exit status when railmuxd has refused what was asked */
+/* Exit statuses of railmuxctl: railmuxd has refused what was asked; it is not there or does not answer. */
+#define CTL_REFUSED     1
+#define CTL_UNREACHABLE 3
 
 static char printed[65536]; /* by the last railmuxctl, also as an error */
 
@@ -119,8 +122,8 @@ void ctl_show_printed(void) {
                 fprintf(stderr, "railmuxctl printed last:\n%s\n", printed);
 }
 
-/* Its exit status. The loop turns meanwhile: railmuxd may wait for the service manager. */
-static int ctl_run(struct fixture *fixture, const char *word, const char *second) {
+/* The loop turns meanwhile: railmuxd may wait for the service manager. */
+static int ctl_run_once(struct fixture *fixture, const char *word, const char *second) {
         size_t length = 0;
         int fds[2], status;
         ssize_t n;
@@ -148,6 +151,15 @@ static int ctl_run(struct fixture *fixture, const char *word, const char *second
         printed[length] = '\0';
         close(fds[0]);
         assert_int_equal(waitpid(pid, &status, 0), pid);
+        return status;
+}
+
+/* Its exit status. It waits ten seconds for an answer, which may take time_scale() times as long. */
+static int ctl_run(struct fixture *fixture, const char *word, const char *second) {
+        int status = ctl_run_once(fixture, word, second);
+
+        for (uint64_t i = 1; i < time_scale() && WIFEXITED(status) && WEXITSTATUS(status) == CTL_UNREACHABLE; i++)
+                status = ctl_run_once(fixture, word, second);
         if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != CTL_REFUSED)) {
                 ctl_show_printed();
                 fail_msg("railmuxctl %s %s ended with status %#x", word, second ? second : "", (unsigned int)status);

@@ -12,8 +12,13 @@
 
 #include "daemon/closer.h"
 #include "tests/daemon/lingering.h"
+#include "tests/time_scale.h"
 #include "util/charge.h"
 #include "util/clock.h"
+
+static int linger_s(void) {
+        return 2 * (int)time_scale();
+}
 
 static void does_not_wait(void **state) {
         uint64_t start, took;
@@ -23,11 +28,11 @@ static void does_not_wait(void **state) {
 
         (void)state;
         assert_int_equal(closer_new(&closer), 0);
-        fd = lingering_socket(2, &peer);
+        fd = lingering_socket(linger_s(), &peer);
         start = clock_now_ns();
         closer_close(closer, fd);
         took = clock_now_ns() - start;
-        assert_true(took < 1000000000);
+        assert_true(took < UINT64_C(1000000000) * time_scale());
         /* It does close: the other end of a pipe sees the end of file, after the peer let the first one go. */
         assert_int_equal(pipe(fds), 0);
         closer_close(closer, fds[1]);
@@ -50,11 +55,11 @@ static void many_hang(void **state) {
         (void)state;
         assert_int_equal(closer_new(&closer), 0);
         for (int i = 0; i < HANG; i++)
-                closer_close(closer, lingering_socket(2, &peers[i]));
+                closer_close(closer, lingering_socket(linger_s(), &peers[i]));
         assert_int_equal(pipe(fds), 0);
         closer_close(closer, fds[1]);
         p.fd = fds[0];
-        end = clock_now_ns() + UINT64_C(1500000000); /* before the first of them gives up */
+        end = clock_now_ns() + UINT64_C(1500000000) * time_scale(); /* before the first of them gives up */
         while (poll(&p, 1, 20) == 0 && clock_now_ns() < end) {
                 assert_true(closer_waiting(closer) >= HANG);
                 closer_close(closer, open("/dev/null", O_RDONLY)); /* whoever comes has another thread started */
@@ -79,7 +84,7 @@ static void charged(void **state) {
         (void)state;
         assert_int_equal(closer_new(&closer), 0);
         assert_int_equal(closer_watch(closer, base), 0);
-        closer_close_for(closer, lingering_socket(2, &peers[0]), &account);
+        closer_close_for(closer, lingering_socket(linger_s(), &peers[0]), &account);
         fd = open("/dev/null", O_RDONLY);
         closer_close_for(closer, fd, &account);
         closer_close(closer, open("/dev/null", O_RDONLY));
@@ -90,7 +95,7 @@ static void charged(void **state) {
         while (account.used[CHARGE_FDS])
                 assert_int_equal(event_base_loop(base, EVLOOP_ONCE), 0);
         assert_int_equal(fcntl(fd, F_GETFD), -1);
-        closer_close_for(closer, lingering_socket(2, &peers[1]), &account);
+        closer_close_for(closer, lingering_socket(linger_s(), &peers[1]), &account);
         assert_int_equal(account.used[CHARGE_FDS], 1);
         assert_null(closer_free(closer));
         assert_int_equal(account.used[CHARGE_FDS], 0);

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/time_scale.h"
 #include "util/clock.h"
 
 #define POISON 0xEE
@@ -227,6 +228,7 @@ void rig_wait(struct rig *rig, unsigned int seconds) {
         bool news = false;
         int r = 1;
 
+        seconds *= (unsigned int)time_scale();
         for (uint32_t i = 0; i < rig->options.n_nodes; i++) {
                 seen[i] = atomic_load_explicit(&rig->nodes[i].area->arrivals, memory_order_acquire);
                 fds[i] = (struct pollfd){.fd = rig->nodes[i].wake_fd, .events = POLLIN};
@@ -276,7 +278,7 @@ void rig_check_quiet(struct rig *rig) {
 }
 
 void rig_settle(struct rig *rig, unsigned int seconds) {
-        uint64_t end_ns = clock_now_ns() + (uint64_t)seconds * 1000000000u, left;
+        uint64_t end_ns = clock_now_ns() + seconds * time_scale() * 1000000000u, left;
 
         do {
                 left = 0;
@@ -294,7 +296,7 @@ void rig_settle(struct rig *rig, unsigned int seconds) {
 }
 
 void rig_run(struct rig *rig, unsigned int seconds) {
-        uint64_t end_ns = clock_now_ns() + (uint64_t)seconds * 1000000000u;
+        uint64_t end_ns = clock_now_ns() + seconds * time_scale() * 1000000000u;
 
         while (!rig_done(rig)) {
                 if (!rig_step(rig))

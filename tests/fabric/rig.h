@@ -109,7 +109,8 @@ void rig_restart_node(struct rig *rig, uint32_t node);
 /* Pushes and receives what it can. True if anything happened. */
 bool rig_step(struct rig *rig);
 bool rig_done(const struct rig *rig);
-/* Sleeps as executors do until something arrived; fails the test after `seconds`. */
+/* Sleeps as executors do until something arrived; fails the test after `seconds`, which time_scale() makes more here
+ * and below. */
 void rig_wait(struct rig *rig, unsigned int seconds);
 /* Until all is there; then looks for what came late. */
 void rig_run(struct rig *rig, unsigned int seconds);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/fabric/rig.h"
+#include "tests/time_scale.h"
 #include "util/clock.h"
 
 /*
@@ -93,7 +94,7 @@ static void test_torn(void **state) {
                                       .window_bytes = 64u << 20};
         const struct rig_options host_options = {
                 .n_nodes = 2, .n_rails = 1, .ranks = {1, 1}, .slot_bytes = 64, .key = 99, .window_bytes = 64u << 20};
-        uint64_t end_ns = clock_now_ns() + UINT64_C(100000000000); /* a machine may be busy */
+        uint64_t end_ns = clock_now_ns() + UINT64_C(100000000000) * time_scale(); /* a machine may be busy */
         static struct rig host, rig;
         struct fabric_counters counters = {0};
 
@@ -208,7 +209,7 @@ static void test_shares(void **state) {
         options.least_data = 1; /* its chunks are smaller, and it gets no less */
         rig_join(&rigs[1], &options, &rigs[0]);
         start_ns = clock_now_ns();
-        end_ns = start_ns + UINT64_C(20000000000);
+        end_ns = start_ns + UINT64_C(20000000000) * time_scale();
         while (bytes[0] + bytes[1] < options.rate_bytes / 4 * 5) {
                 rig_step(&rigs[0]);
                 rig_step(&rigs[1]);
@@ -276,7 +277,7 @@ void *__wrap_reallocarray(void *old, size_t n, size_t size) {
 static void test_no_memory(void **state) {
         struct rig_options options = {
                 .n_nodes = 2, .n_rails = 1, .ranks = {1, 1}, .slot_bytes = 2000, .key = 1, .chunks = 20};
-        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
         static struct rig steady, later;
 
         (void)state;

@@ -18,6 +18,7 @@
 #include "tests/fabric/proxy.h"
 #include "tests/fabric/rig.h"
 #include "tests/fabric/tls.h"
+#include "tests/time_scale.h"
 #include "util/clock.h"
 
 #define SECONDS 20
@@ -259,7 +260,7 @@ static void test_rail_down_and_up(void **state) {
         broken_new(&broken, &options);
         for (uint32_t round = 0; round < 6; round++) {
                 uint32_t rail = round % 2, until = rig->channels[0].received + 150;
-                uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000), before = 0;
+                uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale(), before = 0;
                 bool all_up = false;
 
                 broken_refuse(&broken, rail, true);
@@ -307,7 +308,7 @@ static void test_unreachable(void **state) {
                                       .key = 5,
                                       .chunks = 100000,
                                       .times = quick};
-        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
         static struct broken broken;
         struct rig *rig = &broken.rig;
 
@@ -358,7 +359,7 @@ static const struct rig_options held = {
 
 /* The only rail, which would be held down for ten minutes. */
 static void held_break(struct broken *broken, const struct rig_options *options) {
-        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
         struct rig *rig = &broken->rig;
 
         broken_new(broken, options);
@@ -390,7 +391,7 @@ static void test_only_rail(void **state) {
 
 /* Likewise where only the end has work that does not dial. */
 static void test_only_rail_knock(void **state) {
-        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
         struct fabric_counters counters;
         static struct broken broken;
         struct rig *rig = &broken.rig;
@@ -468,16 +469,18 @@ static uint64_t route_errors(struct fabric *fabric) {
 
 /* Where nobody answers the kernel asks again after one second, three, seven: connections are begun anew before that. */
 static void test_swallowed(void **state) {
-        const struct rig_options options = {
-                .n_nodes = 2,
-                .n_rails = 1,
-                .ranks = {1, 1},
-                .slot_bytes = 500,
-                .key = 12,
-                .chunks = 100,
-                .times = {
-                        .heartbeat = 40, .deadline = 250, .hold_down = 5, .hold_max = 20, .handshake = 1000 * SECONDS}};
-        const uint64_t end_ns = clock_now_ns() + UINT64_C(1000000000) * SECONDS;
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 1,
+                                            .ranks = {1, 1},
+                                            .slot_bytes = 500,
+                                            .key = 12,
+                                            .chunks = 100,
+                                            .times = {.heartbeat = 40,
+                                                      .deadline = 250,
+                                                      .hold_down = 5,
+                                                      .hold_max = 20,
+                                                      .handshake = 1000 * SECONDS * (uint32_t)time_scale()}};
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(1000000000) * SECONDS * time_scale();
         static struct broken broken;
         struct rig *rig = &broken.rig;
 

@@ -302,7 +302,7 @@ static void test_own_executor(void **state) {
 static void test_own_header(void **state) {
         static struct rig rig;
         struct fabric_counters counters;
-        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
         const uint32_t capacities[] = {0, UINT32_C(1) << 31};
         const uint64_t one = 1;
         uint32_t capacity;

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "tests/fabric/rig.h"
+#include "tests/time_scale.h"
 #include "util/clock.h"
 
-#define WAIT_NS UINT64_C(20000000000)
+#define WAIT_NS (UINT64_C(20000000000) * time_scale())
 
 static struct fabric_traffic sum_of(const struct fabric_traffic *traffic, size_t n) {
         struct fabric_traffic sum = {0};

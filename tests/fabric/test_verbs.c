@@ -18,6 +18,7 @@
 #include "tests/fabric/fake_rig.h"
 #include "tests/fabric/rig.h"
 #include "tests/fabric/tls.h"
+#include "tests/time_scale.h"
 #include "util/clock.h"
 
 #define AREAS 40u
@@ -94,7 +95,7 @@ static struct fake_device *broken_any(const struct broken *broken) {
 
 /* Until so many more chunks are through, on the channel that has the fewest. */
 static void broken_go(struct broken *broken, uint32_t chunks) {
-        uint64_t end_ns = clock_now_ns() + UINT64_C(30000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(30000000000) * time_scale();
         struct rig *rig = &broken->rig;
         uint32_t until = UINT32_MAX;
         bool all = false;
@@ -120,7 +121,7 @@ static uint64_t broken_check_receives(const struct broken *broken, uint32_t node
         struct fabric *fabric = broken->rig.nodes[node].fabric;
         struct fake_device *device = fake_rig_device(node, rail);
         const struct verbs_nic *nic = nic_of(fabric->rails[rail]);
-        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
         uint32_t there, n_receives;
         uint64_t unsettled;
         bool fatal;
@@ -190,7 +191,7 @@ static void describe(const struct broken *broken) {
 /* Requests fail at any byte, or when all of it has arrived. */
 static void random_errors(const struct rig_options *options, uint32_t one_in, enum ibv_wc_status status) {
         static struct broken broken;
-        uint64_t end_ns = clock_now_ns() + UINT64_C(40000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(40000000000) * time_scale();
 
         broken_new(&broken, options, 0);
         for (uint32_t node = 0; node < options->n_nodes; node++)
@@ -436,7 +437,7 @@ static bool route_is_up(struct rig *rig, uint32_t node, const char *rail) {
 }
 
 static void wait_up(struct broken *broken, uint32_t rail) {
-        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
 
         while (!route_is_up(&broken->rig, 0, rig_rail_names[rail]) ||
                !route_is_up(&broken->rig, 1, rig_rail_names[rail])) {
@@ -477,7 +478,7 @@ static void test_ports_and_gids(void **state) {
 /* Both links at once: that is told, and everything arrives when one is back. */
 static void test_unreachable(void **state) {
         struct rig_options options = usual(20000, 1000000);
-        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
         static struct broken broken;
 
         (void)state;
@@ -557,15 +558,15 @@ static void broken_say(struct broken *broken) {
 /* The thread of the first rail hangs in its adapter, and the other rail is cut: that is told all the same. */
 static void test_hangs(void **state) {
         struct rig_options options = usual(20000, 1000000);
-        uint64_t end_ns = clock_now_ns() + UINT64_C(40000000000);
+        uint64_t end_ns = clock_now_ns() + UINT64_C(40000000000) * time_scale();
         const struct rig_place place = rig_place(RIG_FAKE, 0, 0);
         static struct broken broken;
         static struct verbs_api api;
 
         (void)state;
-        options.times.heartbeat = 40;
-        options.times.deadline = 250;
-        options.times.unreachable = 100;
+        options.times.heartbeat = 40 * (uint32_t)time_scale();
+        options.times.deadline = 250 * (uint32_t)time_scale();
+        options.times.unreachable = 100 * (uint32_t)time_scale();
         fake_rig_begin(&(struct fake_options){.timeout_ms = 20});
         api = *fake_verbs();
         api.create_qp = hang_create_qp;
@@ -595,7 +596,7 @@ static void test_hangs(void **state) {
 
 /* An adapter that is gone for good takes its rail with it and nothing else: its thread rests. */
 static void test_device_fatal(void **state) {
-        uint64_t end_ns = clock_now_ns() + UINT64_C(60000000000), turns, events;
+        uint64_t end_ns = clock_now_ns() + UINT64_C(60000000000) * time_scale(), turns, events;
         struct rig_options options = usual(60000, 1000000);
         static struct broken broken;
         struct fabric_rail *rail;
