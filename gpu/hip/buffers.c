@@ -26,6 +26,8 @@
 #define TURNS_NS   UINT64_C(1000000000)
 #define TURNS_MOST 8u
 
+#define BUFFERS_OF_ONE (TABLE_BUFFERS / 4u) /* session: the tables are everybody's */
+
 static void pause_for(uint64_t ns) {
         uint64_t end = clock_now_ns() + ns;
 
@@ -95,6 +97,8 @@ int buffers_import(struct plane *plane, uint64_t session, uint32_t id, const str
         r = rings_take(plane, session, &ring, error);
         if (r)
                 return r;
+        if (plane->rings[ring].n_buffers >= BUFFERS_OF_ONE)
+                return error_set(-ENOSPC, error, "a session has at most %u buffers on a GPU", BUFFERS_OF_ONE);
         r = buffers_map(plane, &plane->turns[ring], 0, memory, &mapping, &address, error);
         if (!r) {
                 r = plane_changed(plane,

@@ -391,6 +391,24 @@ static void a_place_is_freed_at_once(void **state) {
         fake_client_free(base);
 }
 
+/* The tables are everybody's: one session does not fill them. */
+static void a_session_has_a_share_of_the_tables(void **state) {
+        struct fixture *f = *state;
+        struct plane_memory memory;
+        void *base = fake_client_alloc(ALLOCATION, &memory);
+        const uint32_t most = TABLE_BUFFERS / 4;
+
+        for (uint32_t id = 1; id <= most; id++)
+                assert_int_equal(f->ops->buffer_import(f->plane, 1, id, &memory, f->error), 0);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, most + 1, &memory, f->error), -ENOSPC);
+        assert_non_null(strstr(f->error, "at most"));
+        assert_int_equal(f->ops->buffer_import(f->plane, 2, 1, &memory, f->error), 0);
+        f->ops->buffer_retire(f->plane, 1, 7);
+        assert_int_equal(f->ops->buffer_import(f->plane, 1, most + 1, &memory, f->error), 0);
+        fixture_close(f);
+        fake_client_free(base);
+}
+
 /* Each stops everybody's requests for a while. */
 static void windows_have_a_limit(void **state) {
         struct fixture *f = *state;
@@ -547,6 +565,7 @@ int main(void) {
                 cmocka_unit_test_setup(a_short_silence_is_used, setup),
                 cmocka_unit_test_setup(pools_of_others_stay_while_there_are_tasks, setup),
                 cmocka_unit_test_setup(a_place_is_freed_at_once, setup),
+                cmocka_unit_test_setup(a_session_has_a_share_of_the_tables, setup),
                 cmocka_unit_test_setup(windows_have_a_limit, setup),
                 cmocka_unit_test_setup(a_place_that_tasks_do_not_keep, setup),
                 cmocka_unit_test_setup(a_place_that_tasks_keep, setup),
