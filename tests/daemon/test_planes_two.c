@@ -91,10 +91,17 @@ static void wait_for(struct two *t, const char *what) {
                         fixture_wait(&t->f[node], count(t, node, gpu, what, "") == 1);
 }
 
-/* Every rank has heard every rank of the other node, to the last byte. */
+static void speak(struct two *t, const char *text) {
+        for (uint32_t node = 0; node < NODES; node++)
+                for (uint32_t gpu = 0; gpu < GPUS; gpu++)
+                        plane_write(&t->f[node], gpu, "speaks", text);
+}
+
+/* Every rank hears every rank of the other node, to the last byte. */
 static void wait_for_words(struct two *t) {
         char text[64];
 
+        speak(t, "");
         for (uint32_t rank = 0; rank < RANKS; rank++)
                 for (uint32_t from = 0; from < RANKS; from++) {
                         if (rank / GPUS == from / GPUS)
@@ -102,6 +109,7 @@ static void wait_for_words(struct two *t) {
                         snprintf(text, sizeof(text), " rank=%u from=%u", rank, from);
                         fixture_wait(node_of(t, rank), count(t, rank / GPUS, rank % GPUS, "net", text) == 1);
                 }
+        speak(t, NULL);
 }
 
 static void leave(struct two *t, uint32_t rank) {

@@ -11,6 +11,7 @@
 
 struct fake_net {
         struct wires *wires[WIRE_STRANDS];
+        bool said;
         bool *told; /* by end */
 };
 
@@ -111,10 +112,15 @@ struct fake_net *fake_net_new(const struct plane_comm *comm) {
                                 end->peer = peer;
                                 end->wire = wire;
                         }
-                        say(&net->wires[0]->end[n]);
                         n++;
                 }
         return net;
+}
+
+void fake_net_say(struct fake_net *net) {
+        for (uint32_t i = 0; !net->said && i < net->wires[0]->n_ends; i++)
+                say(&net->wires[0]->end[i]);
+        net->said = true;
 }
 
 bool fake_net_step(struct fake_net *net, uint32_t *ret_rank, uint32_t *ret_peer) {

@@ -545,9 +545,12 @@ static void fake_rank_leave(struct plane *plane, uint64_t comm, uint32_t rank, u
 static int fake_tick(struct plane *plane, char *error) {
         uint32_t rank, peer;
 
-        for (unsigned int i = 0; i < plane->comms.n; i++)
+        for (unsigned int i = 0; i < plane->comms.n; i++) {
+                if (plane->comm[i].net && fake_exists(plane, "speaks"))
+                        fake_net_say(plane->comm[i].net);
                 if (plane->comm[i].net && fake_net_step(plane->comm[i].net, &rank, &peer))
                         fake_log(plane, "net %" PRIu64 " rank=%u from=%u", plane->comms.things[i].key, rank, peer);
+        }
         if (!fake_exists(plane, "lost"))
                 return 0;
         snprintf(error, PLANE_TEXT, "the test has taken the context away");

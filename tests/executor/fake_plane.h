@@ -19,6 +19,7 @@
  *   D.workers   how many workers its kernels have, as it is opened; no file: 32
  *   D.reaches   exists: it can map buffers of other GPUs, as it is opened
  *   D.bursts    exists: it knows bursts, as it is opened
+ *   D.speaks    exists: ranks of communicators over nodes say what they have to say to each other (fake_net.h)
  *   D.slow_buffers, D.slow_tell, D.slow_import, D.slow_reach, D.slow_detach
  *               exist: buffer_retire(), buffer_reach(), reach_import(), reach_retire(), comm_detach() do not return
  *   pool        bytes of each pool; no file: 256 MiB
