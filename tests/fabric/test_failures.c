@@ -389,23 +389,28 @@ static void test_only_rail(void **state) {
         broken_free(&broken);
 }
 
-/* Likewise where only the end has work that does not dial. */
+/* Likewise where only the end has work that does not dial. It may have none when the rail breaks: all that it may send
+ * has arrived, and it waits for credit. Then all begins anew. */
 static void test_only_rail_knock(void **state) {
-        const uint64_t end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
-        struct fabric_counters counters;
-        static struct broken broken;
-        struct rig *rig = &broken.rig;
+        struct fabric_counters counters = {0};
 
         (void)state;
-        held_break(&broken, &held);
-        assert_int_equal(fabric_area_remove(rig->nodes[0].fabric, rig->options.key), 0);
-        broken_refuse(&broken, 0, false);
-        do { /* until its work comes */
-                fabric_counters(rig->nodes[0].fabric, &counters);
-                assert_true(clock_now_ns() < end_ns);
-                sched_yield();
-        } while (counters.unknown_area == 0);
-        broken_free(&broken);
+        for (uint32_t tries = 0; counters.unknown_area == 0; tries++) {
+                static struct broken broken;
+                struct rig *rig = &broken.rig;
+                uint64_t end_ns;
+
+                assert_true(tries < 5);
+                held_break(&broken, &held);
+                assert_int_equal(fabric_area_remove(rig->nodes[0].fabric, rig->options.key), 0);
+                broken_refuse(&broken, 0, false);
+                end_ns = clock_now_ns() + UINT64_C(5000000000) * time_scale();
+                do { /* until its work comes */
+                        fabric_counters(rig->nodes[0].fabric, &counters);
+                        sched_yield();
+                } while (counters.unknown_area == 0 && clock_now_ns() < end_ns);
+                broken_free(&broken);
+        }
 }
 
 static void test_drain_and_set_down(void **state) {
