@@ -396,6 +396,16 @@ bool device_alive(struct device *device) {
         return true;
 }
 
+bool device_is_lost(const struct device *device, int r) {
+        return r == RMX_E_DEVICE_LOST && !device->ops->alive(device->handle);
+}
+
+int device_judge(struct rmx_comm *comm, int r) {
+        if (device_is_lost(comm->device, r))
+                comm_fail(comm, ring_status(RMX_E_DEVICE_LOST, (int32_t)comm->rank));
+        return r;
+}
+
 bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns) {
         struct device *device = comm->device;
         uint64_t started_ns = clock_now_ns();
@@ -405,7 +415,10 @@ bool device_finish(struct rmx_comm *comm, uint64_t deadline_ns) {
         while (!device_quiet(device, comm)) {
                 uint64_t now = clock_now_ns();
 
-                /* Before the deadline: who asks again and again, and gives no time, hears of it as well. */
+                /* Before the deadline: who asks again and again, and gives no time, hears of all this as well. */
+                session_look_seldom(device->session);
+                device_end(comm);
+                device_lost(comm);
                 if (!device_alive(device)) {
                         comm_fail(comm, ring_status(RMX_E_DEVICE_LOST, (int32_t)comm->rank));
                         return false;

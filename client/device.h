@@ -79,5 +79,10 @@ int device_locate(struct rmx_session *session, const char *what, const void *add
 /* Looks, at most once in SESSION_LOOK_NS while it is there, whether the GPU's context is, of which a waiting thread
  * hears in no other way. */
 bool device_alive(struct device *device);
+/* Is what a launch has met (RMX_*) the loss of the context? Runtimes have many words for it, and for other things too.
+ */
+bool device_is_lost(const struct device *device, int r);
+/* What a launch for this comm has met, once more: a lost context is the comm's sticky error from now on. */
+int device_judge(struct rmx_comm *comm, int r);
 /* One moment of waiting for a kernel: reads events, then lets others run. started_ns: since when. */
 void device_pause(struct device *device, uint64_t started_ns);

@@ -387,7 +387,7 @@ int device_call(const struct operation *o, struct device_launch *launch, void *s
         if (!ordered && (in || out) && !launch->bell.captured) /* also if only some of the copies are there */
                 mark(o->comm, stream);
         pthread_mutex_unlock(&device->mutex);
-        return told(o, launch, r);
+        return device_judge(o->comm, told(o, launch, r));
 }
 
 int device_call_pairs(struct operation *const *o, struct device_launch *const *launch, uint32_t n, void *stream) {
@@ -406,7 +406,7 @@ int device_call_pairs(struct operation *const *o, struct device_launch *const *l
                 r = put_told(o[0], bells[0].number, stream, stream, r, error);
         }
         pthread_mutex_unlock(&device->mutex);
-        return r;
+        return device_judge(comm, r);
 }
 
 int device_run(const struct operation *o, void *stream) {
@@ -486,7 +486,7 @@ int device_start(const struct operation *o, struct device_launch *launch, bool g
                         device_request_drop(device, ret_handle);
         }
         pthread_mutex_unlock(&device->mutex);
-        return told(o, launch, r);
+        return device_judge(o->comm, told(o, launch, r));
 }
 
 int device_begin(const struct operation *o, void *stream, struct device_handle *ret_handle) {

@@ -334,9 +334,9 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
 
                 pthread_mutex_lock(&device->mutex);
                 r = request_attend(handle, what, stream, &request);
-                if (!r)
+                if (request)
                         comm = request->comm;
-                else if (!request) /* nobody can wait for it any more */
+                else /* nobody can wait for it any more */
                         *ret_done = true;
                 if (!r && request->state == DEVICE_REQUEST_WHOLE)
                         ended = request_whole_ended(device, request, &status);
@@ -351,6 +351,9 @@ int device_request_wait(const struct device_handle *handle, const char *what, vo
                 pthread_mutex_unlock(&device->mutex);
                 if (made && ended && status)
                         (void)device_nodes_found(made, status);
+                if (r && !ended && comm &&
+                    device_is_lost(device, device_judge(comm, r))) /* the waiting kernel met it */
+                        *ret_done = true;
                 if (r || ended)
                         return r;
                 /* Before the deadline, for who asks again and again, gives no time, and does nothing else. */

@@ -429,7 +429,8 @@ static int set_enqueue(struct rmx_session *session, uint64_t number, const char 
                 const struct device_handle *device = &set->device[set->n_devices - 1];
 
                 r = device_request_enqueue(device, what, stream);
-                if (r && !device_request_known(device)) { /* its comm was destroyed: the others are there */
+                /* Its comm was destroyed, or its GPU is lost: the others are there. */
+                if (r && (!device_request_known(device) || device_is_lost(device->device, r))) {
                         set_note(set, r);
                         r = RMX_OK;
                 }

@@ -259,7 +259,8 @@ RMX_API int rmx_comm_abort(struct rmx_comm *comm);
 /* The sticky error, or RMX_OK. Does not block, but for a second at most on GPUs over several nodes, when a request has
  * failed and the daemon has not said why. Also hears of failures while this rank has nothing outstanding. On GPUs
  * it gives RMX_E_LOST, too, once after requests were lost. RMX_E_DAEMON_LOST, about a second after daemon and executor
- * have gone for good (on GPUs at once, and sticky); a daemon or executor that is replaced is no error. */
+ * have gone for good (on GPUs at once, and sticky; not while the ring is full and the next place in it is that of a
+ * request that is over and was not waited for); a daemon or executor that is replaced is no error. */
 RMX_API int rmx_comm_error(const struct rmx_comm *comm);
 /* Rank that caused the sticky error, -1 if none or unknown. */
 RMX_API int32_t rmx_comm_failed_rank(const struct rmx_comm *comm);

@@ -330,6 +330,28 @@ static void test_context_finish(void **state) {
         }
 }
 
+/* Nor is it missed that the communicator has failed, or that all is gone, by who only looks. */
+static void test_gone_finish(void **state) {
+        (void)state;
+        for (uint32_t failed = 0; failed < 2; failed++) {
+                struct rig rig;
+
+                rig_start(&rig, 1);
+                rig.gpu->stuck = true;
+                assert_int_equal(call(&rig, STREAM(1)), RMX_OK);
+                gone(&rig, 1);
+                assert_int_equal(rmx_comm_finish(rig.comm, 0), RMX_E_TIMEOUT);
+                if (failed)
+                        fake_comm_failed(&rig.crew.fake, RMX_E_LOST, -1);
+                else
+                        fake_hang_up(&rig.crew.fake);
+                while (rmx_comm_finish(rig.comm, 0) == RMX_E_TIMEOUT)
+                        sched_yield();
+                assert_int_equal(rmx_comm_error(rig.comm), failed ? RMX_E_LOST : RMX_E_DAEMON_LOST);
+                crew_stop(&rig.crew);
+        }
+}
+
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 static void group(struct rig *rig, uint32_t first, uint32_t second) {
         assert_int_equal(rmx_group_start(), RMX_OK);
@@ -504,6 +526,7 @@ int main(void) {
                 cmocka_unit_test(test_context),
                 cmocka_unit_test(test_finished_before),
                 cmocka_unit_test(test_context_finish),
+                cmocka_unit_test(test_gone_finish),
                 cmocka_unit_test(test_group),
                 cmocka_unit_test(test_group_tail),
                 cmocka_unit_test(test_copies),

@@ -405,6 +405,35 @@ static void test_context_gone(void **state) {
         crew_stop(&rig.crew);                                          /* ends */
 }
 
+/* What is launched next meets it first: the waiting kernel of a request, or a call. Of other errors nothing is lost. */
+static void test_context_gone_launch(void **state) {
+        (void)state;
+        for (uint32_t waits = 0; waits < 2; waits++) {
+                struct rmx_request request;
+                struct rig rig;
+
+                rig_start(&rig, 2);
+                if (waits) {
+                        assert_int_equal(start(rig.comm, NULL, &request), RMX_OK);
+                        rig.gpu->fail = RMX_E_DEVICE_LOST;
+                        assert_int_equal(rmx_wait(&request, NULL), RMX_E_DEVICE_LOST);
+                        assert_int_equal(rmx_comm_error(rig.comm), RMX_OK); /* the context is there */
+                }
+                rig.gpu->lost = true;
+                rig.gpu->fail = RMX_E_DEVICE_LOST;
+                if (waits)
+                        assert_int_equal(rmx_wait(&request, NULL), RMX_E_DEVICE_LOST);
+                else
+                        assert_int_equal(start(rig.comm, NULL, &request), RMX_E_DEVICE_LOST);
+                assert_int_equal(rmx_comm_error(rig.comm), RMX_E_DEVICE_LOST);
+                if (waits) {
+                        assert_int_equal(rmx_wait(&request, NULL), RMX_E_INVALID);
+                        assert_error_says("no outstanding request");
+                }
+                crew_stop(&rig.crew);
+        }
+}
+
 /* A program that does nothing but ask whether its request is over hears of all that, too. */
 static int ask(struct rig *rig, struct rmx_request *request, bool times_out) {
         int done = 0, r;
@@ -593,6 +622,7 @@ int main(void) {
                 cmocka_unit_test(test_daemon_gone_idle),
                 cmocka_unit_test(test_daemon_gone_calls),
                 cmocka_unit_test(test_context_gone),
+                cmocka_unit_test(test_context_gone_launch),
                 cmocka_unit_test(test_asking),
                 cmocka_unit_test(test_destroy),
                 cmocka_unit_test(test_destroy_stuck),
