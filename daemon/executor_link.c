@@ -9,11 +9,12 @@
  *
  * Calls wait in `outgoing` until the socket and the window take them (in order, so an object is always announced before
  * what builds on it), then in `pending` until DONE; only what ends something passes buffers of others. On a disconnect
- * both lists are dropped: what has to be said again follows from the objects. Two kinds of call let others past, since
+ * both lists are dropped: what has to be said again follows from the objects. Some calls let others past, since
  * an executor of emulated GPUs would only keep them until it has verified a comm's plans, and they would fill the
- * window at the cost of everybody else: comms, when EXECUTOR_ATTACHES of them are being attached already, and the rings
- * of sessions of which a comm is being attached, or was passed. All else may pass a comm: who is attached later is
- * attached as it is then.
+ * window at the cost of everybody else: comms, when EXECUTOR_ATTACHES of them are being attached already, the rings
+ * of sessions of which a comm is being attached, or was passed, and the end of a comm that is being attached. (Its
+ * abort and its ranks that leave are told: the attach that waits takes note of them.) All else may pass a comm: who is
+ * attached later is attached as it is then.
  *
  * An unplanned death is counted when another process turns up under the same name. At EOF it cannot be told from an
  * executor that merely lost its connection.
@@ -424,6 +425,8 @@ static bool executor_link_waits(struct executor_link *link, const struct executo
                 return false;
         if (op->kind == EXECUTOR_OP_COMM_ATTACH)
                 return *passed = *passed || executor_link_attaches_enough(link);
+        if (op->kind == EXECUTOR_OP_COMM_DETACH)
+                return executor_link_attaching(link, op->object);
         session = op->kind == EXECUTOR_OP_RING_ATTACH ? manager_session(link->manager, op->object) : NULL;
         if (!session)
                 return false;

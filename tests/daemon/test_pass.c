@@ -96,19 +96,19 @@ static void test_own(void **unused) {
 #define ATTACHES 48u /* EXECUTOR_ATTACHES */
 
 /* Comms that are being attached, and more that wait for it, leave room for all else, but for rings of their ranks. */
-static void test_comms(void **unused) {
+static void comms(bool given_up) {
+        const uint32_t n = given_up ? ATTACHES : COMMS;
         uint64_t calls[COMMS], call;
         uint8_t id[COMM_ID_BYTES];
         uint32_t handle;
 
-        (void)unused;
         fixture_setup(&f, NULL, false);
         many = client_open(&f);
         others[0] = client_open(&f);
         make_comm(&many, 1, &own);
         make_comm(&others[0], 1, &handle);
         f.executor.hold = true;
-        for (uint32_t i = 0; i < COMMS; i++) {
+        for (uint32_t i = 0; i < n; i++) {
                 call_id_create(many, id);
                 calls[i] = send_comm_create(many, id, 1, 0);
         }
@@ -121,15 +121,30 @@ static void test_comms(void **unused) {
         send_ring_open(others[0], 0); /* all its comms are attached */
         fixture_wait(&f, f.executor.count[SAYS(RING_ATTACH)] == 1);
         assert_int_equal(f.executor.count[SAYS(COMM_ATTACH)], 2 + ATTACHES);
+        if (given_up) { /* nor do the ends of those take the room */
+                client_close(many);
+                send_buffer_create(others[0], 2, 4096);
+                fixture_wait(&f,
+                             f.executor.count[SAYS(SESSION_DETACH)] == 1 && f.executor.count[SAYS(BUFFER_IMPORT)] == 2);
+                assert_true(f.executor.count[SAYS(COMM_DETACH)] <= 1); /* that was there */
+        }
         executor_release(&f);
         assert_int_equal(take_ack(others[0], call, NULL, 0), 0);
-        for (uint32_t i = 0; i < COMMS; i++)
-                assert_int_equal(take_comm(many, calls[i]).code, 0);
-        fixture_wait(&f, f.executor.count[SAYS(RING_ATTACH)] == 2);
-        client_close(many);
+        if (!given_up) {
+                for (uint32_t i = 0; i < n; i++)
+                        assert_int_equal(take_comm(many, calls[i]).code, 0);
+                fixture_wait(&f, f.executor.count[SAYS(RING_ATTACH)] == 2);
+                client_close(many);
+        }
         client_close(others[0]);
         fixture_wait_idle(&f);
         fixture_teardown(&f);
+}
+
+static void test_comms(void **unused) {
+        (void)unused;
+        comms(false);
+        comms(true);
 }
 
 int main(void) {
