@@ -436,6 +436,7 @@ void comm_member_leave(struct comm_member *member, uint32_t last_sequence) {
                         if (comm_needed(comm) & executor_link_mask(link))
                                 executor_op_push(link, EXECUTOR_OP_RANK_LEAVE, comm->number, member->rank);
                 }
+                handover_left(comm);
         }
         if (!comm_needed(comm) && !comm_unserved(comm)) /* all its GPUs are served no more */
                 comm_member_left(member, 0);

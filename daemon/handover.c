@@ -121,6 +121,9 @@ static bool stands(const struct comm *comm) {
                 if (counts(member) &&
                     (!member->settled || !comm->handover.has_upto || member->taken != comm->handover.upto))
                         return false;
+                if (!counts(member) && member->leaving && comm->handover.has_upto &&
+                    (int32_t)(member->last_sequence - comm->handover.upto) > 0) /* see catch_up */
+                        return false;
         }
         return empty(comm);
 }
@@ -161,6 +164,11 @@ static void catch_up(struct comm *comm, uint64_t mask) {
         }
         push(comm, farther ? behind : behind & mask & ~comm->handover.asked, EXECUTOR_OP_COMM_HOLD);
         comm->handover.asked = farther ? behind : comm->handover.asked | (behind & mask);
+}
+
+void handover_left(struct comm *comm) {
+        if (comm->handover.state == HANDOVER_HOLDING)
+                catch_up(comm, 0);
 }
 
 static bool chunks_take(const struct comm *comm, struct comm_member *member,

@@ -30,6 +30,8 @@ void handover_ask(struct executor_link *link);
 /* An executor has said that it is going to end. */
 void handover_begin(struct executor_link *link);
 void handover_level(struct executor_link *link, const Railmux__Executor__CommLevel *level);
+/* A rank of it is about to leave: the others get as far as it was. */
+void handover_left(struct comm *comm);
 /* Something has changed: communicators that may be held, executors that may end. */
 void handover_check(struct manager *manager);
 /* An executor that holds this communicator still has connected: is it one that is going to end, and the communicator

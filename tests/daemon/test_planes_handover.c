@@ -13,7 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GPUS 4u
+#define GPUS   4u
+#define FAILED RAILMUX__SESSION__EVENT__BODY_COMM_FAILED
 
 struct set { /* a fixture, four clients, a comm of all and one of the first two */
         struct fixture fixture;
@@ -55,7 +56,7 @@ static void assert_told_nothing(struct set *set) {
 
         for (uint32_t i = 0; i < GPUS; i++) {
                 call_id_create(set->clients[i], id); /* events come before the answer */
-                assert_false(client_has_event(set->clients[i], RAILMUX__SESSION__EVENT__BODY_COMM_FAILED));
+                assert_false(client_has_event(set->clients[i], FAILED));
                 assert_false(client_has_event(set->clients[i], RAILMUX__SESSION__EVENT__BODY_EPOCH_CHANGED));
         }
 }
@@ -117,6 +118,31 @@ static void test_one_has_left(void **state) {
         assert_int_equal(count(set, 1, "comm_move", set->all, " first=43"), 1);
         assert_int_equal(count(set, 3, "comm_first", set->all, " 43"), 1);
         assert_told_nothing(set);
+}
+
+/* The same if it leaves when the others have said how far they are. (On a slow machine that may be too late: lost.) */
+static void test_one_leaves(void **state) {
+        struct set *set = *state;
+        struct fixture *f = &set->fixture;
+        bool lost;
+
+        for (uint32_t i = 0; i < GPUS; i++)
+                plane_write(f, i, "taken", "41");
+        plane_write(f, 0, "unsettled", "");
+        plane_term(f, 3);
+        for (uint32_t i = 0; i < GPUS; i++)
+                fixture_wait(f, count(set, i, "comm_hold", set->all, " upto=-1") >= 1);
+        assert_int_equal(
+                take_ack(set->clients[0], send_comm_destroy(set->clients[0], set->all_handles[0], 42), NULL, 0), 0);
+        for (uint32_t i = 1; i < GPUS; i++)
+                fixture_wait(f, (lost = client_has_event(set->clients[1], FAILED)) ||
+                                        count(set, i, "comm_hold", set->all, " upto=42") >= 1);
+        assert_int_equal(plane_end(f, 3), 0);
+        plane_start(f, 3);
+        fixture_wait(f, lost || (lost = client_has_event(set->clients[1], FAILED)) ||
+                                count(set, 1, "comm_release", set->all, "") == 1);
+        if (!lost)
+                assert_int_equal(count(set, 1, "comm_move", set->all, " first=43"), 1);
 }
 
 /* A rank waits for one that does not ring: the wait has a bound. */
@@ -370,6 +396,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_one_has_left, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_one_leaves, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_unsettled, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_unreceived, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_all_replaced, setup, teardown),
