@@ -29,6 +29,7 @@
 #include "gpu/hip/hip.h"
 #include "gpu/hip/hold.h"
 #include "gpu/hip/rings.h"
+#include "ring/ring.h"
 #include "util/clock.h"
 
 #define MS        UINT64_C(1000000)
@@ -49,6 +50,13 @@ uint64_t adaptive_silence(struct adaptive *adaptive, uint64_t now_ns, uint64_t f
         return now_ns - adaptive->since_ns;
 }
 
+/* Is its last request one that is only answered, which finishes none? */
+static bool rank_answered(const struct plane *plane, uint32_t index, uint32_t rung) {
+        const struct table_rank *entry = &plane->tables.shadow.table->ranks[index];
+
+        return entry->abort && (!entry->has_last || ring_sequence_before(entry->last, rung));
+}
+
 uint64_t adaptive_fingerprint(const struct plane *plane, bool *ret_busy, uint64_t *ret_finished) {
         uint64_t value = 1469598103934665603u, sum = 0;
         bool busy = false;
@@ -60,7 +68,7 @@ uint64_t adaptive_fingerprint(const struct plane *plane, bool *ret_busy, uint64_
                         continue;
                 rung = __atomic_load_n(&plane->tables.report->rank[i].rung, __ATOMIC_RELAXED);
                 finished = __atomic_load_n(&plane->tables.report->rank[i].finished, __ATOMIC_RELAXED);
-                busy = busy || (rung != finished && !comms_rank_ended(plane, i));
+                busy = busy || (rung != finished && !rank_answered(plane, i, rung));
                 value = (value ^ rung) * 1099511628211u;
                 value = (value ^ finished) * 1099511628211u;
                 sum += finished;

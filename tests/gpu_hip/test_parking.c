@@ -188,12 +188,17 @@ static void who_waits_keeps_the_kernel(void **state) {
         fixture_tick(&f);
         fixture_silence(&f, 1000);
         assert_false(parked(&f));
+        __atomic_store_n(&f.plane->tables.report->rank[index].rung, 9, __ATOMIC_RELAXED); /* behind the last: answered */
+        fixture_silence(&f, 500);
+        assert_true(parked(&f));
+        __atomic_store_n(&client.host.wake, 2, __ATOMIC_RELAXED);
+        fixture_tick(&f);
         __atomic_store_n(&pair->rung, 2, __ATOMIC_RELAXED);
         f.ops->comm_abort(f.plane, 77, ring_status(RMX_E_PEER_LOST, 1)); /* nobody waits any more */
         fixture_silence(&f, 500);
         assert_true(parked(&f));
         f.ops->info(f.plane, &info);
-        assert_int_equal(info.parks, 2);
+        assert_int_equal(info.parks, 3);
         close_with(&f);
         fake_client_free(other);
 }
