@@ -46,8 +46,10 @@ static void comm_fill(struct plane_executor *executor, struct plane_attached *co
                 rank->session = from->session;
                 rank->handle = from->handle;
                 rank->here = !rank->far && from->gpu == executor->gpu;
-                rank->left = from->left;
-                rank->last = from->last_sequence;
+                if (!rank->comm) { /* else CommMove: RankLeave says so, and more */
+                        rank->left = from->left;
+                        rank->last = from->last_sequence;
+                }
                 members[i] = (struct plane_comm_member){
                         .session = from->left || !plane_session_find(executor, from->session) ? 0 : from->session,
                         .handle = from->handle,

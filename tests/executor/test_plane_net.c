@@ -89,6 +89,13 @@ static void note_leave(struct plane *plane, uint64_t comm, uint32_t rank, uint32
         noted.n_left++;
 }
 
+static int note_move(struct plane *plane, const struct plane_comm *comm, char *error) {
+        (void)plane;
+        (void)error;
+        assert_int_equal(comm->id, 9);
+        return 0;
+}
+
 static void note_abort(struct plane *plane, uint64_t comm, uint32_t status) {
         (void)plane;
         assert_int_equal(comm, 9);
@@ -125,6 +132,7 @@ static const struct plane_ops ops = {.open = note_open,
                                      .comm_round = note_round,
                                      .comm_attach = note_attach,
                                      .comm_detach = note_detach,
+                                     .comm_move = note_move,
                                      .comm_abort = note_abort,
                                      .rank_leave = note_leave,
                                      .report = tell_report,
@@ -333,6 +341,24 @@ static void the_plane_hears_who_left_elsewhere(void **state) {
         assert_int_equal(noted.n_left, 5);
         assert_int_equal(noted.left[1], 70);
         assert_int_equal(noted.left[2], 80);
+}
+
+/* CommMove is filled in as it is sent: it may say already what RankLeave behind it says. */
+static void who_leaves_beside_a_move_is_heard(void **state) {
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+        struct world *w = *state;
+        struct dispatch_result result;
+
+        assert_int_equal(call(w, 4).code, 0);
+        w->member[2].left = true;
+        w->member[2].last_sequence = 30;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_COMM_MOVE;
+        message.comm_move = &w->attach;
+        plane_call(&w->executor, &message, NULL, 0, &result);
+        assert_int_equal(result.code, 0);
+        leave(w, 2, 30);
+        assert_int_equal(noted.n_left, 1);
+        assert_int_equal(noted.left[2], 30);
 }
 
 /* What a process says of its rank's last call is believed no further than it has rung. */
@@ -651,6 +677,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(one_node_needs_none, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_is_no_net_is_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_plane_hears_who_left_elsewhere, setup, teardown),
+                cmocka_unit_test_setup_teardown(who_leaves_beside_a_move_is_heard, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_a_rank_here_has_rung_counts, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_broken_wire_ends_the_communicator, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_process_that_ends_with_its_last_call_done_gives_others_time, setup,
