@@ -160,8 +160,8 @@ void session_look_seldom(struct rmx_session *session) {
  * The end of the connection says that railmuxd has gone, and not what became of its executor: that one may go on with
  * the rings that it has. So it is asked, with a line that it has to answer at once, and is gone when it does not. A
  * railmuxd that comes back does not know this session, and has the executor forget the ring; then nobody answers, too.
- * Where the next place of the ring is that of a request that is not over, this one stands for the question. (Of one that
- * is over, and was not waited for, nothing can be learnt; whoever waits for it finds out with the next call.)
+ * Where the next place of the ring is that of a request that is not over, this one stands for the question. (Of one
+ * that is over, and was not waited for, nothing can be learnt; whoever waits for it finds out with the next call.)
  */
 bool session_gone(struct rmx_session *session, struct session_ring *ring) {
         uint64_t now;

@@ -188,7 +188,8 @@ static void who_waits_keeps_the_kernel(void **state) {
         fixture_tick(&f);
         fixture_silence(&f, 1000);
         assert_false(parked(&f));
-        __atomic_store_n(&f.plane->tables.report->rank[index].rung, 9, __ATOMIC_RELAXED); /* behind the last: answered */
+        __atomic_store_n(&f.plane->tables.report->rank[index].rung, 9,
+                         __ATOMIC_RELAXED); /* behind the last: answered */
         fixture_silence(&f, 500);
         assert_true(parked(&f));
         __atomic_store_n(&client.host.wake, 2, __ATOMIC_RELAXED);
