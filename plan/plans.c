@@ -11,8 +11,9 @@
  * For 64 ranks a plan takes up to half a second to verify and a comm has twenty, in which the control thread would hear
  * of nothing else: not of comms that end, nor of processes that do. So a thread of its own does it (plans_want), and
  * whoever needs the plans comes back when they are there. The thread takes those for the fewest ranks first: a small
- * comm waits for one plan of a large one at most. A large one waits for all that is small, which takes a millisecond
- * each.
+ * comm waits for one plan of a large one at most. A large one waits for what is small, which takes a millisecond each,
+ * but not for ever, if others never end to bring such: each PLANS_OLDEST_EVERY-th one is the one that has waited
+ * longest.
  *
  * An entry that waits or is being verified belongs to the thread but for its place in the hash, and is not dropped. Nor
  * is one that somebody has asked for who waits for others yet, or the two of them could take each other's away for
@@ -46,6 +47,7 @@ struct plans_entry {
         struct plan_nodes nodes; /* what the plan points to, if there are several */
         uint32_t references;     /* comms */
         uint64_t wanted;         /* the round in which it was asked for last; 0: whoever did has got it */
+        uint64_t number;         /* counts all that were ever queued */
 
         /* guarded by the mutex until it is settled */
         enum plans_state state;
@@ -71,19 +73,33 @@ static void entry_settled(struct plans *plans, struct plans_entry *entry) {
         pthread_cond_broadcast(&plans->changed);
 }
 
+/* The one to be verified now, which leaves the queue; NULL: none. Mutex held. */
+static struct plans_entry *plans_next(struct plans *plans) {
+        struct plans_entry *entry = plans->queue, *other;
+
+        if (!entry)
+                return NULL;
+        if (++plans->n_taken % PLANS_OLDEST_EVERY == 0)
+                DL_FOREACH(plans->queue, other) {
+                        if (other->number < entry->number)
+                                entry = other;
+                }
+        DL_DELETE(plans->queue, entry);
+        return entry;
+}
+
 static void *plans_main(void *argument) {
         struct plans *plans = argument;
         const uint64_t one = 1;
 
         pthread_mutex_lock(&plans->mutex);
         while (!plans->stop) {
-                struct plans_entry *entry = plans->queue;
+                struct plans_entry *entry = plans_next(plans);
 
                 if (!entry) {
                         pthread_cond_wait(&plans->changed, &plans->mutex);
                         continue;
                 }
-                DL_DELETE(plans->queue, entry);
                 entry->state = PLANS_RUNS;
                 plans->busy = entry;
                 pthread_mutex_unlock(&plans->mutex);
@@ -214,6 +230,7 @@ static bool entry_touch(struct plans *plans, struct plans_entry *entry) {
 static void plans_enqueue(struct plans *plans, struct plans_entry *entry) {
         struct plans_entry *behind = NULL, *other;
 
+        entry->number = plans->n_queued++;
         DL_FOREACH(plans->queue, other) {
                 if (other->key.n_ranks > entry->key.n_ranks)
                         break;

@@ -10,7 +10,8 @@
 #include "plan/plan.h"
 #include "plan/verify.h"
 
-#define PLANS_IDLE_MAX 512u /* kept though no comm uses them, and nobody waits for them */
+#define PLANS_IDLE_MAX     512u /* kept though no comm uses them, and nobody waits for them */
+#define PLANS_OLDEST_EVERY 16u  /* so many are taken by size, the last of them by age */
 
 struct plans_shape {
         uint32_t operation, algorithm, n_ranks;
@@ -37,9 +38,9 @@ struct plans {
         /* shared with the thread, guarded by the mutex */
         pthread_mutex_t mutex;
         pthread_cond_t changed;
-        struct plans_entry *queue; /* utlist: to be verified, small ones first */
-        struct plans_entry *busy;  /* the thread is at it */
-        uint64_t n_verified;       /* ever */
+        struct plans_entry *queue;              /* utlist: to be verified, small ones first */
+        struct plans_entry *busy;               /* the thread is at it */
+        uint64_t n_queued, n_taken, n_verified; /* ever */
         bool stop;
 
         pthread_t thread;

@@ -7,6 +7,7 @@
 
 #include <event2/event.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -582,6 +583,26 @@ static void without_waiting(void **state) {
         plans_deinit(&plans);
 }
 
+/* Somebody brings small ones without end, and a large one has its turn all the same. */
+static void large_has_its_turn(void **state) {
+        const struct plans_shape large = all_reduce_of(PLAN_ONE_SHOT, 24, 2);
+        struct plans_shape small = all_reduce_of(PLAN_ONE_SHOT, 2, 2);
+        struct plans plans;
+
+        (void)state;
+        plans_init(&plans);
+        for (uint32_t n = 0; n < PLANS_OLDEST_EVERY || plans_want(&plans, &large) == PLANS_E_LATER; n++) {
+                assert_true(n < 20 * PLANS_OLDEST_EVERY);
+                small.geometry.part_bytes += 4096;
+                assert_int_equal(plans_want(&plans, &small), PLANS_E_LATER);
+                pthread_mutex_lock(&plans.mutex);
+                while (plans.n_queued - plans.n_taken > 2 * PLANS_OLDEST_EVERY)
+                        pthread_cond_wait(&plans.changed, &plans.mutex);
+                pthread_mutex_unlock(&plans.mutex);
+        }
+        plans_deinit(&plans);
+}
+
 /* Of calls that are alike less is known than of all: the one does not stand for the other. */
 static void alike_is_another_shape(void **state) {
         struct plans_shape shape = all_reduce_of(PLAN_ONE_SHOT, 4, 2);
@@ -609,7 +630,7 @@ int main(void) {
                 cmocka_unit_test(without_waiting),        cmocka_unit_test(leave_is_heard),
                 cmocka_unit_test(leave_of_nobody),        cmocka_unit_test(waiting_keeps_no_other),
                 cmocka_unit_test(nobody_waits),           cmocka_unit_test(abort_is_heard),
-                cmocka_unit_test(alike_is_another_shape),
+                cmocka_unit_test(alike_is_another_shape), cmocka_unit_test(large_has_its_turn),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
