@@ -8,6 +8,7 @@
 #include "daemon/comm_turn.h"
 #include "daemon/last_word.h"
 #include "daemon/peer.h"
+#include "daemon/rails.h"
 #include "fabric/fabric.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,20 +19,23 @@ struct config;
 struct gathering;
 struct manager;
 
-#define CLUSTER_TEXT_MAX 256u
+#define CLUSTER_TEXT_MAX  256u
+#define CLUSTER_RAIL_NAME (RAILS_NAME_MAX + 1)
 
 struct cluster {
         struct manager *manager;
         struct peers *peers;
         struct fabric *fabric;
         struct event *fabric_event;
-        struct event *self_event;     /* messages to itself are waiting */
-        struct cluster_node *nodes;   /* utlist: daemons that are connected */
-        struct cluster_self *selves;  /* utlist: messages to itself */
-        struct comm *comms_by_key;    /* uthash: those that are assigned, see comm_remote.c */
-        struct gathering *gatherings; /* uthash by comm id, see comm_root.c */
-        struct comm_turns turns;      /* gatherings and splits that are complete */
-        struct last_words words;      /* for other daemons, when they are back */
+        struct event *self_event;         /* messages to itself are waiting */
+        struct cluster_node *nodes;       /* utlist: daemons that are connected */
+        struct cluster_self *selves;      /* utlist: messages to itself */
+        struct comm *comms_by_key;        /* uthash: those that are assigned, see comm_remote.c */
+        struct gathering *gatherings;     /* uthash by comm id, see comm_root.c */
+        struct comm_turns turns;          /* gatherings and splits that are complete */
+        struct last_words words;          /* for other daemons, when they are back */
+        char (*rails)[CLUSTER_RAIL_NAME]; /* [n_rails], as configured: those that wait included */
+        uint32_t n_rails;
         struct cluster_rail *waiting; /* utlist: rails that cannot be opened yet, see cluster_rails.c */
         struct event *rails_event;    /* tries them again */
 };

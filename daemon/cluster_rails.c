@@ -172,6 +172,33 @@ static void rail_spec_only(const struct cluster *cluster, struct rail_spec *ret_
         snprintf(ret_spec->address, sizeof(ret_spec->address), "%.63s", host);
 }
 
+static int rails_note(struct cluster *cluster, const struct rail_spec *specs, uint32_t n) {
+        cluster->rails = calloc(n, sizeof(cluster->rails[0]));
+        if (!cluster->rails)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < n; i++)
+                memcpy(cluster->rails[i], specs[i].name, sizeof(cluster->rails[i]));
+        cluster->n_rails = n;
+        return 0;
+}
+
+const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t gpu, uint32_t n_before) {
+        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus;
+
+        if (n == 0)
+                return NULL;
+        return cluster->rails[n > n_gpus ? (gpu + (uint64_t)n_before * n_gpus) % n : gpu % n];
+}
+
+bool cluster_rail_serves(const struct cluster *cluster, const char *rail, uint32_t gpu) {
+        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus;
+
+        for (uint32_t i = 0; i < n; i++)
+                if (strcmp(cluster->rails[i], rail) == 0)
+                        return n > n_gpus ? i % n_gpus == gpu : gpu % n == i;
+        return false;
+}
+
 static void rails_forget_drained(struct cluster *cluster, const struct rail_spec *specs, uint32_t n) {
         struct state *state = cluster->manager->state;
 
@@ -199,6 +226,10 @@ int cluster_rails_new(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) {
         only = n == 0;
         if (only)
                 rail_spec_only(cluster, &specs[n++]);
+        if (rails_note(cluster, specs, n) < 0) {
+                snprintf(error, CLUSTER_TEXT_MAX, "no memory for the names of rails");
+                return -ENOMEM;
+        }
         cluster->rails_event = event_new(manager->base, -1, EV_PERSIST, rails_try_again, cluster);
         if (!cluster->rails_event) {
                 snprintf(error, CLUSTER_TEXT_MAX, "no memory for events");
@@ -236,4 +267,7 @@ void cluster_rails_free(struct cluster *cluster) {
         if (cluster->rails_event)
                 event_free(cluster->rails_event);
         cluster->rails_event = NULL;
+        free(cluster->rails);
+        cluster->rails = NULL;
+        cluster->n_rails = 0;
 }

@@ -15,5 +15,13 @@ struct cluster_rail {
 int cluster_rails_new(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]);
 /* NULL: no rail of that name waits. */
 const struct cluster_rail *cluster_rail_waiting(const struct cluster *cluster, const char *name);
+/*
+ * Which rail, by name, takes what a GPU of this node sends; n_before: how many ranks of the communicator on this GPU
+ * come before. GPUs have the rails in turn, as configured: GPU g has rail g modulo their number. With more rails than
+ * GPUs those beyond are further ones of the same GPUs in turn, for further ranks on them. NULL: there are no rails.
+ */
+const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t gpu, uint32_t n_before);
+/* Is that rail one of this GPU's? */
+bool cluster_rail_serves(const struct cluster *cluster, const char *rail, uint32_t gpu);
 /* After which none waits. Half-made is fine. */
 void cluster_rails_free(struct cluster *cluster);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/comm_net.h"
 
+#include "daemon/cluster_rails.h"
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
 #include "daemon/manager.h"
@@ -88,10 +89,27 @@ static uint32_t comm_net_stripe(const struct manager *manager) {
         return manager->on_device ? (uint32_t)(manager->config->stripe_bytes / STRIPE_DEVICE) : 0;
 }
 
+/* On GPUs, each rank's by its GPU: of a communicator of some of them, too, what is sent takes the NIC beside. Emulated
+ * ones are beside nothing, and their ranks take rails in turn, as plans count (plan/rails.h). */
+static void comm_net_rails(const struct comm *comm, const char *rails[MANAGER_RANKS_MAX]) {
+        for (uint32_t r = 0; r < comm->n_ranks; r++) {
+                uint32_t n_before = 0;
+
+                rails[r] = NULL;
+                if (!comm->manager->on_device || comm->members[r].away)
+                        continue;
+                for (uint32_t k = 0; k < r; k++)
+                        n_before += !comm->members[k].away && comm->members[k].gpu == comm->members[r].gpu;
+                rails[r] = cluster_rail_of_gpu(comm->remote->cluster, comm->members[r].gpu, n_before);
+        }
+}
+
 int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
                  const struct fabric_node *nodes, char *text, size_t text_size) {
+        const char *rails[MANAGER_RANKS_MAX];
         struct fabric_area_options options = {.key = key,
                                               .nodes = nodes,
+                                              .rails = rails,
                                               .n_ranks = comm->n_ranks,
                                               .unmap = true,
                                               .class = FABRIC_NORMAL,
@@ -108,6 +126,7 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                 snprintf(text, text_size, "the daemon cannot make memory for other nodes: %s", strerror(-r));
                 return COMM_E_RESOURCE;
         }
+        comm_net_rails(comm, rails);
         options.memory = net->area;
         options.size = net->bytes;
         options.wake_fd = net->wake_fd;

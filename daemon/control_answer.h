@@ -31,7 +31,7 @@ enum control_rows {
  * calls no-ops, so building needs no checks but those for NULL. */
 void *control_answer_message(struct control_answer *answer, const ProtobufCMessageDescriptor *descriptor);
 char *control_answer_text(struct control_answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Room for n pointers, zeroed. */
+/* Room for n pointers or numbers, zeroed. */
 void *control_answer_array(struct control_answer *answer, size_t n);
 /* Appends a row, taking it over in any case. */
 void control_answer_add(struct control_answer *answer, enum control_rows kind, ProtobufCMessage *row);

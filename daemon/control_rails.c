@@ -60,6 +60,19 @@ void control_comm_carried(struct control_answer *answer, Railmux__Control__Comm 
         free(rails);
 }
 
+/* Emulated ones have none: their ranks take rails in turn. */
+static void control_rail_gpus(struct control_answer *answer, const struct manager *manager,
+                              Railmux__Control__Rail *row) {
+        const struct cluster *cluster = manager->cluster;
+
+        if (!manager->on_device)
+                return;
+        row->gpus = control_answer_array(answer, manager->n_gpus);
+        for (uint32_t gpu = 0; row->gpus && gpu < manager->n_gpus; gpu++)
+                if (cluster_rail_serves(cluster, row->name, gpu))
+                        row->gpus[row->n_gpus++] = gpu;
+}
+
 /* That cannot be opened yet. */
 static void control_rows_waiting(struct control_answer *answer, const struct cluster *cluster) {
         const struct fabric_traffic nothing = {0};
@@ -77,6 +90,7 @@ static void control_rows_waiting(struct control_answer *answer, const struct clu
                 row->state = control_answer_text(answer, "waiting");
                 row->error = control_answer_text(answer, "%s", from->why);
                 row->carried = control_carried(answer, spec->name, &nothing);
+                control_rail_gpus(answer, cluster->manager, row);
                 control_answer_add(answer, CONTROL_RAILS, &row->base);
         }
 }
@@ -114,6 +128,7 @@ void control_rows_rails(struct control_answer *answer, struct manager *manager) 
                 row->connections = from->connections;
                 row->refused = from->refused;
                 row->carried = control_carried(answer, from->name, &from->traffic);
+                control_rail_gpus(answer, manager, row);
                 control_answer_add(answer, CONTROL_RAILS, &row->base);
         }
         free(rows);

@@ -84,9 +84,9 @@ static struct fabric_rail *area_rail(struct fabric *fabric, const char *name) {
         return NULL;
 }
 
-/* rail NULL: each node's ranks take the rails in turn. */
-static void area_set_rails(const struct fabric *fabric, struct fabric_area *area, const struct fabric_rail *rail) {
+static void area_set_rails(struct fabric *fabric, struct fabric_area *area, const char *const *rails) {
         for (uint32_t r = 0; r < area->n_ranks; r++) {
+                const struct fabric_rail *rail = area_rail(fabric, rails ? rails[r] : NULL);
                 uint32_t local = 0;
 
                 for (uint32_t k = 0; k < r; k++)
@@ -119,17 +119,12 @@ static bool fabric_registers(const struct fabric *fabric) {
 
 int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *options) {
         struct fabric_area *area, *old;
-        struct fabric_rail *rail;
         struct net_area head;
         int r;
 
         r = area_check(fabric, options, &head);
         if (r)
                 return r;
-        rail = area_rail(fabric, options->rail);
-        if (options->rail && !rail)
-                return fabric_refuse(fabric, FABRIC_E_UNKNOWN, "area %llx: there is no rail %s",
-                                     (unsigned long long)options->key, options->rail);
         area = calloc(1, sizeof(*area));
         if (!area)
                 return -ENOMEM;
@@ -151,7 +146,7 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         area->tenant = options->tenant;
         area->weight = options->weight;
         area->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : fabric->options.stripe_bytes;
-        area_set_rails(fabric, area, rail);
+        area_set_rails(fabric, area, options->rails);
         area->n_refs = 1;
         /* What is unacknowledged on dying connections comes on top of what can be posted at all. */
         area->max_items = 8 * head.capacity;

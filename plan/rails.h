@@ -2,8 +2,9 @@
 #pragma once
 /*
  * What a plan puts on the wires between nodes. A message takes the rail of the rank that it comes from, at both ends:
- * rank i of a node (plan_nodes.local) has rail i modulo the number of rails. The fabric does so with all that it does
- * not stripe; the rest takes the rail that has least to do. See rails.c.
+ * rank i of a node (plan_nodes.local) has rail i modulo the number of rails (on GPUs it goes by the GPU, which is the
+ * same where ranks are on all GPUs in order). The fabric does so with all that it does not stripe; the rest takes the
+ * rail that has least to do. See rails.c.
  */
 #include <stdbool.h>
 

@@ -2,8 +2,8 @@
 /*
  * Which NIC is for which GPU
  *
- * Nothing sends by this: what carries data is what the configuration names, and ranks take that in turn. It is for
- * whoever writes the configuration, and for railmux-sim.
+ * Nothing sends by this: what carries data is what the configuration names, and GPUs have that in turn
+ * (cluster_rail_of_gpu). It is for whoever writes the configuration, and for railmux-sim.
  *
  * 1. Which NICs are rails. Those with an ibverbs device if there are any, else those of the kernel's network, else all.
  *    A NIC with less than half the speed of the fastest is left out: it is there for management, and a collective is

@@ -23,7 +23,11 @@
 #define CONFIG                                                                                                         \
         "peer:\n"                                                                                                      \
         "  listen: '127.0.0.1:0'\n"                                                                                    \
-        "  cluster: test\n"
+        "  cluster: test\n"                                                                                            \
+        "  rails: 'r0=127.0.0.1 r1=127.0.0.1'\n"                                                                       \
+        "  stripe: off\n"
+
+#define SENT(rail) "railmux_rail_sent_chunks_total{rail=\"" rail "\"}"
 
 /* A rank, by its number. */
 struct two {
@@ -188,6 +192,30 @@ static void test_split(void **state) {
         wait_for_words(t);
 }
 
+/* Of a communicator of the second GPUs, its ranks are the first on their nodes. */
+static void test_rails_are_those_of_gpus(void **state) {
+        struct two *t = *state;
+        uint8_t id[COMM_ID_BYTES];
+        uint64_t calls[NODES];
+
+        call_id_create(t->clients[1], id);
+        for (uint32_t node = 0; node < NODES; node++)
+                calls[node] = send_comm_create_on(t->clients[node * GPUS + 1], id, NODES, node, 1);
+        for (uint32_t node = 0; node < NODES; node++) {
+                struct comm_answer answer = take_comm(t->clients[node * GPUS + 1], calls[node]);
+
+                assert_int_equal(answer.code, 0);
+                t->comm[node] = answer.comm;
+        }
+        speak(t, "");
+        for (uint32_t node = 0; node < NODES; node++) {
+                fixture_wait(&t->f[node], count(t, node, 1, "net", node ? " rank=1 from=0" : " rank=0 from=1") == 1);
+                fixture_wait(&t->f[node], fixture_metric(&t->f[node], SENT("r1")) > 0);
+                assert_true(fixture_metric(&t->f[node], SENT("r0")) == 0);
+                assert_true(fixture_ctl_says(&t->f[node], "--json", "rails", "\"gpus\": [\n        1\n      ]"));
+        }
+}
+
 static void test_rank_dies(void **state) {
         struct two *t = *state;
 
@@ -274,6 +302,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_words, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_far_ranks_leave, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_split, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_rails_are_those_of_gpus, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_rank_dies, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_rank_aborts, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(test_executor_dies, set_up, tear_down),

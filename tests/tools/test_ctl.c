@@ -374,6 +374,7 @@ static void test_several_frames(void **state) {
 
 static void test_documents(void **state) {
         Railmux__Control__Usage usage = RAILMUX__CONTROL__USAGE__INIT, *usages[] = {&usage};
+        uint32_t rail_gpus[] = {1, 3, 4, 8};
         Railmux__Control__Tenant tenant = RAILMUX__CONTROL__TENANT__INIT, *tenants[] = {&tenant};
         Railmux__Control__Member member = RAILMUX__CONTROL__MEMBER__INIT, *members[] = {&member};
         Railmux__Control__Comm comm = RAILMUX__CONTROL__COMM__INIT, *comms[] = {&comm};
@@ -441,6 +442,8 @@ static void test_documents(void **state) {
         rail.kind = (char *)"tcp";
         rail.state = (char *)"up";
         rail.carried = &carried;
+        rail.gpus = rail_gpus;
+        rail.n_gpus = sizeof(rail_gpus) / sizeof(rail_gpus[0]);
         reply.rail_rows = rails;
         route.traffic_class = (char *)"normal";
         route.state = (char *)"up";
@@ -461,7 +464,12 @@ static void test_documents(void **state) {
         document = checked_document(f, "rails");
         row = json_object_get(json_array_get(json_object_get(document, "rails"), 0), "carried");
         assert_int_equal(json_integer_value(json_object_get(row, "data_sent")), 77);
+        row = json_object_get(json_array_get(json_object_get(document, "rails"), 0), "gpus");
+        assert_int_equal(json_array_size(row), rail.n_gpus);
+        assert_int_equal(json_integer_value(json_array_get(row, 3)), rail_gpus[3]);
         json_decref(document);
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "rails"), 0);
+        assert_non_null(strstr(f->out, " 1, 3-4, 8"));
         rail.carried = NULL; /* an older railmuxd */
         assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "rails"), 0);
         json_decref(checked_document(f, "rails"));
@@ -540,7 +548,7 @@ static void test_topology(void **state) {
         assert_int_equal(f->request->body_case, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY);
         assert_non_null(strstr(f->out, "192 CPUs, 2 NUMA nodes, 8 GPUs, 4 NICs, 4 of them to be rails\n"));
         assert_non_null(strstr(f->out, "\nnic3  ionic_3  enp98s0  numa1  50.0  6-7\n"));
-        assert_non_null(strstr(f->out, "\nNo order of these NICs gives ranks on GPUs 0, 1, 2 and so on those "));
+        assert_non_null(strstr(f->out, "\nNo order of these NICs gives GPUs 0, 1, 2 and so on those "));
         assert_int_equal(RUN(f, replies, 2, "--control", f->path, "--json", "topology"), 0);
         document = checked_document(f, "topology");
         body = json_object_get(document, "topology");

@@ -225,11 +225,11 @@ static void test_rails(void **state) {
         assert_shown(
                 show_rails, &answer, NULL,
                 "RAIL  KIND  ADDRESS        STATE    SENT  RECEIVED  MESSAGES  CONNECTIONS  QUEUED  IN FLIGHT       "
-                "RATE  REFUSED  ERROR\n"
+                "RATE  REFUSED  GPUS  ERROR\n"
                 "r0    tcp   10.0.0.1:4000  up        0 B       0 B         0            0     0 B        0 B  "
-                "0.00 GB/s        0  -\n"
+                "0.00 GB/s        0  -     -\n"
                 "r1    tcp   10.0.1.1:0     waiting   0 B       0 B         0            0     0 B        0 B  "
-                "0.00 GB/s        0  there is no such address\n");
+                "0.00 GB/s        0  -     there is no such address\n");
         json = json_rails(&answer);
         assert_string_equal(json_string_value(json_object_get(json_array_get(json, 0), "error")), "");
         assert_string_equal(json_string_value(json_object_get(json_array_get(json, 1), "error")),
@@ -337,8 +337,8 @@ static void test_topology(void **state) {
                      "nic0  mlx5_0  eth0    numa0  50.0  0\n"
                      "nic1  rxe0    veth0   -         ?  1\n"
                      "\n"
-                     "Ranks of a node take the rails of peer.rails in turn, and nothing goes by this table.\n"
-                     "In this order ranks on GPUs 0, 1, 2 and so on have those that are nearest:\n"
+                     "GPUs have the rails of peer.rails in turn; nothing goes by this table.\n"
+                     "In this order GPUs 0, 1, 2 and so on have those that are nearest:\n"
                      "  peer.rails: rail0=ADDRESS_OF_eth0,kind=verbs rail1=ADDRESS_OF_veth0,kind=verbs\n");
         json = json_topology(&answer);
         assert_int_equal(json_array_size(json_object_get(json, "nodes")), 8);

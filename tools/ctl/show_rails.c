@@ -7,6 +7,9 @@
 #include "tools/ctl/table.h"
 #include <inttypes.h>
 
+#define LIST_MAX  512u
+#define LIST_ITEM 32u
+
 static int show_rails_end(struct table *table, FILE *out) {
         int r = table_print(table, out);
 
@@ -14,10 +17,28 @@ static int show_rails_end(struct table *table, FILE *out) {
         return r;
 }
 
+/* "0-3, 6", of numbers that grow. */
+static const char *list_numbers(const uint32_t *numbers, size_t n, char out[LIST_MAX]) {
+        size_t length = 0;
+
+        out[0] = '\0';
+        for (size_t i = 0; i < n && length + LIST_ITEM < LIST_MAX; i++) {
+                size_t first = i;
+
+                while (i + 1 < n && numbers[i + 1] == numbers[i] + 1)
+                        i++;
+                length += (size_t)snprintf(out + length, LIST_ITEM, "%s%" PRIu32, length ? ", " : "", numbers[first]);
+                if (i > first)
+                        length += (size_t)snprintf(out + length, LIST_ITEM, "-%" PRIu32, numbers[i]);
+        }
+        return out;
+}
+
 int show_rails(const struct answer *answer, const struct show_options *options, FILE *out) {
         static const char *const headers[] = {"RAIL",      "KIND",      "ADDRESS",      "STATE",   ">SENT",
                                               ">RECEIVED", ">MESSAGES", ">CONNECTIONS", ">QUEUED", ">IN FLIGHT",
-                                              ">RATE",     ">REFUSED",  "ERROR",        NULL};
+                                              ">RATE",     ">REFUSED",  "GPUS",         "ERROR",   NULL};
+        char list[LIST_MAX];
         struct table table;
 
         (void)options;
@@ -37,6 +58,7 @@ int show_rails(const struct answer *answer, const struct show_options *options, 
                 table_size(&table, r->flight_bytes);
                 table_cell(&table, "%.2f GB/s", (double)r->bytes_per_second / 1e9);
                 table_cell(&table, "%" PRIu64, r->refused);
+                table_cell(&table, "%s", list_numbers(r->gpus, r->n_gpus, list));
                 table_cell(&table, "%s", r->error);
         }
         return show_rails_end(&table, out);
@@ -80,6 +102,14 @@ json_t *json_carried(const Railmux__Control__Carried *carried) {
         return o;
 }
 
+static json_t *json_gpu_list(const Railmux__Control__Rail *rail) {
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < rail->n_gpus; i++)
+                list = json_with_row(list, json_number(rail->gpus[i]));
+        return list;
+}
+
 json_t *json_rails(const struct answer *answer) {
         json_t *rows = json_array();
 
@@ -102,6 +132,7 @@ json_t *json_rails(const struct answer *answer) {
                 o = json_with(o, "refused", json_number(r->refused));
                 o = json_with(o, "error", json_text(r->error));
                 o = json_with(o, "carried", r->carried ? json_carried(r->carried) : json_null());
+                o = json_with(o, "gpus", json_gpu_list(r));
                 rows = json_with_row(rows, o);
         }
         return rows;

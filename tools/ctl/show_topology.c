@@ -231,12 +231,12 @@ static void show_order(const struct topology *graph, const struct topology_rails
 
         if (rails->n_gpus == 0)
                 return;
-        fputs("\nRanks of a node take the rails of peer.rails in turn, and nothing goes by this table.\n", out);
+        fputs("\nGPUs have the rails of peer.rails in turn; nothing goes by this table.\n", out);
         if (!topology_rails_in_turn(rails, order)) {
-                fputs("No order of these NICs gives ranks on GPUs 0, 1, 2 and so on those that are nearest.\n", out);
+                fputs("No order of these NICs gives GPUs 0, 1, 2 and so on those that are nearest.\n", out);
                 return;
         }
-        fputs("In this order ranks on GPUs 0, 1, 2 and so on have those that are nearest:\n  peer.rails:", out);
+        fputs("In this order GPUs 0, 1, 2 and so on have those that are nearest:\n  peer.rails:", out);
         for (uint32_t i = 0; i < rails->n_rails; i++) {
                 const struct topology_node *nic = &graph->nodes[rails->rails[order[i]].nic];
 
