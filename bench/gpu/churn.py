@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import pathlib
 import time
 from typing import Any
@@ -159,6 +160,7 @@ def describe(times: list[float]) -> dict[str, float]:
 
 
 def rank_main(crew: crews.Crew, options: argparse.Namespace) -> None:
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"  # as hostile.py: MPS has no room for more of so many processes
     session = railmux.Session(name="bench-churn")
     calling = crew.rank < options.clients
     gpu = crew.rank % options.clients % session.gpus
