@@ -302,6 +302,7 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->vector = k->vector;
                 t->ring = ring;
                 t->rank = s->rank.index;
+                t->key = s->rank.key;
                 t->plan = k->plan;
                 t->transport = k->transport;
                 t->elements = k->elements;
@@ -321,7 +322,7 @@ DEVICE void task_fill(const struct worker *w, const struct take *k, uint32_t rin
                 t->out_offset = line_u64(s->line, RING_W_OUT_LO);
                 t->access = k->plan && pass_has(s) ? (uint32_t)ACCESS_ANY : take_access(k);
                 t->reach = REACH_NONE;
-                t->through = k->transport;
+                t->through = (uint8_t)k->transport;
                 t->reaches = t->reached = 0;
                 t->burst = 0;
                 t->spread = STAGING_DATA_LANES;

@@ -8,6 +8,8 @@
  * new version drops what it has cached and writes the version into its acknowledgement word in host memory; what was
  * taken out of the tables before version v is no longer touched once every worker has acknowledged v, or the kernel has
  * ended. Requests under way of a rank whose `abort` is set are answered with that status before the acknowledgement.
+ * Those that a kernel has kept for the next one may find another rank in their rank's place, or other memory under
+ * their buffer's number: then they are answered, too.
  *
  * What is new under a name that was unused is found without a version. And `changes` tells of the last versions if they
  * did no more than take out one buffer: then a worker keeps what has nothing to do with it, and memory may come and go
@@ -61,16 +63,15 @@ struct table_rank {
         uint32_t abort;    /* status (ring_status) or 0; may change at any time */
         uint32_t last;     /* with has_last: only requests above it are answered with abort */
         uint32_t has_last; /* 0 or 1 */
-        uint32_t held;     /* 1: its tasks are counted while its ring is limited */
         uint32_t lanes;    /* data lanes that requests are spread over, the same on all ranks; 0: all */
-        uint32_t key;
+        uint32_t key;      /* 0: empty; else counts up with each use of the entry */
         /* reach.h; the same on all ranks, but for `gpus`. */
         uint64_t session[STAGING_RANKS_MAX]; /* of each rank; only with reach_bytes */
         uint64_t reach_bytes; /* requests that read or write so much of a rank's memory try to reach; 0: none does */
         uint64_t gpus;        /* a bit for each GPU that the other ranks are on */
         uint64_t far;         /* a bit for each rank of another node (wire.h) */
         uint32_t freeze;      /* 1: with `abort`, what peers may be reaching is not answered yet */
-        uint32_t zero;
+        uint32_t held;        /* 1: its tasks are counted while its ring is limited */
         uint64_t burst_bytes; /* of requests that reach, those of so many are bursts (burst.h); 0: none is */
 };
 

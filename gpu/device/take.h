@@ -103,8 +103,8 @@ DEVICE void take_cache_rank(const struct worker *w, uint32_t index) {
         uint64_t cell[each];
         uint32_t word[more];
 
-        static_assert(offsetof(struct table_rank, lanes) / 4 - its == run - 1 &&
-                              offsetof(struct rank_cache, lanes) / 4 - own == run - 1 &&
+        static_assert(offsetof(struct table_rank, key) / 4 - its == run - 1 &&
+                              offsetof(struct rank_cache, key) / 4 - own == run - 1 &&
                               offsetof(struct rank_cache, freeze) == offsetof(struct rank_cache, far) + 8 &&
                               offsetof(struct table_rank, freeze) == offsetof(struct table_rank, far) + 8,
                       "the same order");
@@ -217,15 +217,22 @@ DEVICE uint64_t take_address(const struct worker *w, uint32_t ring, uint32_t id,
         return cache->address + offset;
 }
 
-/* Has the buffer been taken out of the table? */
-DEVICE bool take_buffer_gone(const struct worker *w, uint32_t ring, uint32_t id) {
+/* Has the buffer been taken out of the table? Or is its number that of other memory by now, where [offset, offset +
+ * bytes) is not what lies at `at`? */
+DEVICE bool take_buffer_gone(const struct worker *w, uint32_t ring, uint32_t id, uint64_t offset, uint64_t bytes,
+                             uint64_t at) {
         const uint32_t start = table_hash(ring, id);
         bool found = !id;
 
         for (uint32_t i = warp_thread(); i < TABLE_PROBES; i += WARP_THREADS) {
                 const struct table_buffer *b = &w->table->buffers[(start + i) % TABLE_BUFFERS];
 
-                found = found || (word_load(&b->key) == 2 && word_load(&b->ring) == ring && word_load(&b->id) == id);
+                if (word_load(&b->key) == 2) {
+                        const uint32_t of = word_load(&b->ring), is = word_load(&b->id);
+                        const uint64_t address = cell_load(&b->address), size = cell_load(&b->bytes);
+
+                        found = found || (of == ring && is == id && address + offset == at && offset + bytes <= size);
+                }
         }
         return !warp_any(found);
 }

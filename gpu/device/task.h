@@ -70,10 +70,11 @@ struct task {
         uint32_t quick;                 /* enum quick_mode; then also: */
         uint32_t stride, total, part_bytes;
         uint32_t reach;              /* enum reach_mode: the ranks ask each other whether they can reach (reach.h) */
-        uint16_t reaches;            /* what this rank answers: 0 or 1 */
+        uint8_t reaches;             /* what this rank answers: 0 or 1 */
+        uint8_t through;             /* enum staging_transport if they cannot */
         uint16_t spread;             /* data lanes that the parts are dealt out to; all, unless ranks ask for reach */
         uint32_t reached;            /* units of sixteen bytes that this lane has done; or the burst's number */
-        uint32_t through;            /* enum staging_transport if they cannot */
+        uint32_t key;                /* of the rank's entry when the line came */
         uint32_t part[TASK_PHASES];  /* next part of each phase */
         uint32_t parts[TASK_PHASES]; /* of each phase; the lane does every spread-th */
         uint8_t begun;               /* the part in hand of phase `begun - 1` is partly done, see progress */
@@ -101,8 +102,8 @@ struct rank_cache {
         uint32_t abort;
         uint32_t last;
         uint32_t has_last;
-        uint32_t held;
         uint32_t lanes;
+        uint32_t key;
         uint64_t far;
         uint32_t freeze;
         uint32_t index; /* TABLE_RANKS: nothing cached */

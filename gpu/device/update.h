@@ -108,25 +108,56 @@ DEVICE bool worker_limit(struct worker *w, uint32_t ring) {
         return true;
 }
 
-/* Tasks whose rank has been aborted or taken out, or whose memory has been, are answered; then nothing of what the old
- * tables named is touched. */
+/* Is memory that the task names no longer in the tables, or is something else there under its number? */
+DEVICE bool worker_memory_gone(const struct worker *w, const struct task *t) {
+        const struct table_rank *rank = &w->table->ranks[t->rank];
+        const uint32_t n = word_load(&rank->n_ranks);
+        const uint64_t *words = (const uint64_t *)t->vector;
+        struct take k;
+
+        k.operation = t->operation;
+        k.count = t->count;
+        k.element_bytes = t->element_bytes;
+        k.in_bytes = k.out_bytes = 0;
+        (void)take_sizes(&k, n, t->root == word_load(&rank->rank)); /* as when the line came */
+        if (words) {
+                (void)vector_end(words, words + n, n, &k.in_bytes);
+                (void)vector_end(words + 2 * n, words + 3 * n, n, &k.out_bytes);
+                k.in_bytes *= t->element_bytes;
+                k.out_bytes *= t->element_bytes;
+        }
+        return take_buffer_gone(w, t->ring, t->in_buffer, t->in_offset, k.in_bytes, t->in) ||
+               take_buffer_gone(w, t->ring, t->out_buffer, t->out_offset, k.out_bytes, t->out);
+}
+
+/*
+ * Tasks whose rank has been aborted or taken out, or whose memory has been, are answered; then nothing of what the old
+ * tables named is touched.
+ *
+ * A worker that has not begun is not waited for (gpu/hip/table.c). So what it goes on with, of the kernel before, may
+ * find that a rank or a buffer has not only gone: its place, or its number, may be another's.
+ */
 DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
         SHARED_POINTER(w);
         for (uint32_t i = 0; i < w->n_tasks;) {
                 struct task *t = worker_task(w, shared_of(w)->order[i]);
                 const struct table_rank *rank = &w->table->ranks[t->rank];
+                const uint32_t key = word_load(&rank->key);
+                const bool same = key == t->key;
                 uint32_t abort = word_load(&rank->abort);
 
                 reach_take_back(w, t);
-                if (word_load(&rank->has_last) && (t->role || (int32_t)(t->sequence - word_load(&rank->last)) <= 0))
+                if (!same) /* (while the place is empty it says what it said) */
+                        abort = key || !abort ? status_of(RMX_E_ABORTED, -1) : abort;
+                else if (word_load(&rank->has_last) &&
+                         (t->role || (int32_t)(t->sequence - word_load(&rank->last)) <= 0))
                         abort = 0;
 
-                if (!abort && shared_of(w)->area[t->ring] == t->area &&
-                    (take_buffer_gone(w, t->ring, t->in_buffer) || take_buffer_gone(w, t->ring, t->out_buffer))) {
+                if (!abort && shared_of(w)->area[t->ring] == t->area && worker_memory_gone(w, t)) {
                         abort = status_of(RMX_E_INVALID, -1);
                         report_status(w, t->rank, abort); /* the ranks are out of step from here on */
                 }
-                if (abort && shared_of(w)->area[t->ring] == t->area &&
+                if (abort && same && shared_of(w)->area[t->ring] == t->area &&
                     reach_keeps(w, t, abort, word_load(&rank->abort) && !word_load(&rank->has_last),
                                 word_load(&rank->freeze))) {
                         i++;
@@ -136,7 +167,7 @@ DEVICE_OUTLINE void worker_acknowledge(struct worker *w) {
                         list_remove(w, i);
                 } else if (abort) {
                         lane_done(t->area, t->ring_sequence, t->lane, abort);
-                        if (t->role && t->lane == 0)
+                        if (same && t->role && t->lane == 0)
                                 pair_report(w, t, t->sequence, true);
                         list_remove(w, i);
                 } else {

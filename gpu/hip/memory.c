@@ -12,7 +12,8 @@
  * Kernels that end put unfinished tasks aside, which the next one goes on with. One that still named memory that is
  * unmapped would end the context. So each mapping remembers which rings' tasks could name it when it is released, and
  * stays while a task of such a ring is kept: an area those of its ring, staging all. Buffers none: tasks that name one
- * are answered before the table without it is acknowledged (gpu/device/update.h), and only then it is released.
+ * are answered before the table without it is acknowledged (gpu/device/update.h), and only then it is released; or,
+ * where that was not waited for, before anything is done for them.
  *
  * Chunks of virtual memory (a bundle of descriptors) are mapped side by side into addresses of their own, each time
  * anew: chunks have no name by which one would know that they are open already, and to map one twice costs addresses

@@ -7,7 +7,9 @@
  * it. It has touched nothing, and will read the tables as they are then; but it may stay in that state for as long as
  * somebody else's kernel runs. Its word is still 0 (launches clear them, no version is 0). A worker that began just
  * before the new version was there, with the old one, writes its word in its first microseconds; so a word that is
- * still 0 BEGIN_NS after the version arrived belongs to a worker that will read the new one.
+ * still 0 BEGIN_NS after the version arrived belongs to a worker that will read the new one. Tasks that it goes on
+ * with, of the kernel before, it compares with that first (gpu/device/update.h): another rank may have their rank's
+ * place by then, or other memory their buffer's number.
  *
  * Nor does one acknowledge that has been told to end, and has; but then all have begun (park.c), so all end soon.
  */

@@ -92,7 +92,8 @@ struct emulator_gpu {
         struct table *table;
         struct table_report *report;
         struct emulator_worker worker[EMULATOR_WORKERS_MAX];
-        uint32_t n_rings, n_ranks, n_programs;
+        uint32_t n_rings, n_programs;
+        bool rank_taken[TABLE_RANKS];
         uint32_t starts;
         struct burst_queue *bursts;
         struct emulator_burst burst;
@@ -144,6 +145,7 @@ struct emulator {
                 size_t bytes;
         } map[MAPS_MAX];
         uint32_t n_gone; /* buffers taken out */
+        uint32_t n_keys; /* of ranks, given out */
 };
 
 static const uint32_t never = 0;
@@ -663,6 +665,19 @@ static uint32_t lanes_of(const struct emulator *e, uint32_t comm) {
         return random % 2 ? 0 : 1 + (uint32_t)(random >> 8) % STAGING_DATA_LANES;
 }
 
+/* A place in the GPU's tables, as gpu/hip/comms.c takes one: what was reported of it is forgotten. */
+static uint32_t rank_take(struct emulator_gpu *g) {
+        struct table_pairs *pairs = table_pairs(g->report);
+        uint32_t index = 3;
+
+        while (g->rank_taken[index])
+                index += 2;
+        g->rank_taken[index] = true;
+        memset(&g->report->rank[index], 0, sizeof(g->report->rank[index]));
+        memset(pairs->pair[index], 0, sizeof(pairs->pair[index]));
+        return index;
+}
+
 uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
                        uint32_t sequence, uint32_t chunks) {
         uint32_t comm = e->n_comms++, first = watch.n;
@@ -677,7 +692,7 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
                 struct emulator_session *s = &e->session[session[r]];
 
                 m->session = session[r];
-                m->index = 3 + 2 * e->gpu[s->gpu].n_ranks++;
+                m->index = rank_take(&e->gpu[s->gpu]);
                 m->handle = 7 + 13 * s->n_handles++;
                 m->staging = staging_new(e, comm, r, chunks);
                 preset(e, c, m, sequence, chunks);
@@ -706,7 +721,7 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
                 entry.n_ranks = n_ranks;
                 entry.choices = comm;
                 entry.lanes = lanes_of(e, comm);
-                entry.key = 1;
+                entry.key = ++e->n_keys;
                 put_entry(&t->ranks[m->index], entry);
                 while (word_load(&t->handles[at % TABLE_HANDLES].key))
                         at++;
@@ -718,6 +733,20 @@ uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *ses
         }
         publish_comm(e, comm);
         return comm;
+}
+
+void emulator_detach(struct emulator *e, uint32_t comm) {
+        for (uint32_t r = 0; r < e->comm[comm].n_ranks; r++) {
+                const struct emulator_member *m = &e->comm[comm].rank[r];
+                struct emulator_gpu *g = &e->gpu[e->session[m->session].gpu];
+
+                for (uint32_t i = 0; i < TABLE_HANDLES; i++)
+                        if (g->table->handles[i].key == 2 && g->table->handles[i].rank == m->index)
+                                word_store(&g->table->handles[i].key, 1);
+                word_store(&g->table->ranks[m->index].key, 0);
+                g->rank_taken[m->index] = false;
+        }
+        publish_comm(e, comm);
 }
 
 /* Whatever was counted: nobody but the rank itself puts anything there, and has not yet. */
@@ -860,6 +889,8 @@ bool emulator_empty(struct emulator *e, uint32_t comm) {
 void emulator_renew(struct emulator *e, uint32_t comm) {
         struct emulator_comm *c = &e->comm[comm];
 
+        for (uint32_t r = 0; r < c->n_ranks; r++)
+                word_store(&e->gpu[e->session[c->rank[r].session].gpu].table->ranks[c->rank[r].index].key, ++e->n_keys);
         publish_comm(e, comm); /* nothing is cached any more */
         for (uint32_t r = 0; r < c->n_ranks; r++) {
                 uint32_t sequence = c->rank[r].state->lane[0].sequence;

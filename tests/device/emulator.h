@@ -58,6 +58,8 @@ void emulator_buffer_move(struct emulator *e, uint32_t session, uint32_t id, voi
  * been counted before. */
 uint32_t emulator_comm(struct emulator *e, uint32_t n_ranks, const uint32_t *session, uint32_t transport,
                        uint32_t sequence, uint32_t chunks);
+/* Its ranks are taken out of the tables, and whoever comes next has their places there. */
+void emulator_detach(struct emulator *e, uint32_t comm);
 /* Requests are spread over so many data lanes, 0: all (at first a number that comes from the seed). Nothing may be
  * under way on the communicator. */
 void emulator_spread(struct emulator *e, uint32_t comm, uint32_t lanes);

@@ -283,6 +283,14 @@ mutant "plan kept" update.h test_tables "$refresh s/s->cached_plan = 0;//"
 mutant "choices kept" update.h test_tables "$refresh s/s->cached_choices = ~0u;//"
 mutant "rank kept" update.h test_tables "$refresh s/s->rank.index = TABLE_RANKS;//"
 mutant "abort not seen by what is under way" update.h,task_run.h test_tables "$acknowledge s/else if \(abort\)/else if (0)/; $task_run s/if \(s->rank.abort .*/if (0) {/"
+memory_gone='/^DEVICE bool worker_memory_gone/,/^}/'
+mutant "kept: whoever has the rank's place" update.h test_tables "$acknowledge s/same = key == t->key;/same = true;/"
+mutant "kept: reported as another's" update.h test_tables "$acknowledge s/if \(same \&\& t->role/if (t->role/"
+mutant "kept: the key that is there" fill.h test_tables "s/t->key = s->rank.key;/t->key = 0;/"
+mutant "kept: whatever lies there" take.h test_tables "s/ \&\& address \+ offset == at//"
+mutant "kept: what is shorter now" take.h test_tables "s/ \&\& offset \+ bytes <= size//"
+mutant "kept: a vector without an end" update.h test_tables "$memory_gone s/k.out_bytes \*= t->element_bytes;/k.out_bytes = 0;/"
+mutant "kept: a root like others" update.h test_tables "$memory_gone s/t->root == word_load\(\&rank->rank\)/false/"
 mutant "one more after the last" task_run.h,serve.h test_wraps "s/- s->rank.last\) > 0/- s->rank.last - 1) > 0/"
 
 # ---- memory of other ranks

@@ -3,6 +3,7 @@
 #include "tests/device/collective_cases.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "ring/line.h"
 
@@ -210,6 +211,148 @@ static void test_abort(uint32_t workers, uint64_t seed) {
         }
 }
 
+/* ---- what a kernel has kept for the next one --------------------------------------------------------------------- */
+/* The request waits for the other rank. */
+static uint32_t kept(struct rig *g, const struct emulator_request *q) {
+        const uint32_t rung = emulator_ring(g->e, g->comm, 0, q);
+
+        while (!emulator_rests(g->e)) {
+        }
+        emulator_stop(g->e, 0);
+        CHECK(emulator_kept(g->e, g->session[0]), "nothing waits");
+        return rung;
+}
+
+static uint32_t goes_on(struct rig *g, uint32_t rung, const struct emulator_request *q) {
+        emulator_start(g->e, 0);
+        return emulator_wait(g->e, g->comm, 0, rung, q);
+}
+
+/* While no worker looks, the communicator comes to its end, and another one (`again`) has its ranks' places. */
+static void test_place(uint32_t workers, uint64_t seed, bool sends, uint32_t abort, bool again) {
+        const struct collective_case c = sum(3000);
+        struct emulator_request q = {};
+        struct rig g;
+        uint32_t rung, status, pair[2];
+
+        rig_init(&g, workers, seed);
+        case_request(&c, 0, seed, &g.b[0], &q);
+        if (sends) {
+                q.operation = RING_OP_SEND;
+                q.redop = 0;
+                q.root = 1;
+                q.out_buffer = 0;
+                q.out_offset = q.out_bytes = 0;
+        }
+        rung = kept(&g, &q);
+        for (uint32_t r = 0; abort && r < 2; r++)
+                emulator_abort(g.e, g.comm, r, abort);
+        emulator_detach(g.e, g.comm);
+        if (again)
+                g.comm = emulator_comm(g.e, 2, g.session, STAGING_PACKET, 0, 0);
+        status = goes_on(&g, rung, &q);
+        CHECK(status == (abort && !again ? abort : (uint32_t)RMX_E_ABORTED), "status %x", status);
+        if (again) {
+                while (!emulator_rests(g.e)) {
+                }
+                CHECK(emulator_empty(g.e, g.comm), "it went on as another's");
+                emulator_pair(g.e, g.comm, 0, 1, true, &pair[0], &pair[1]);
+                CHECK(!pair[0] && !pair[1] && !emulator_reported(g.e, g.comm, 0), "reported as another's");
+                all_reduce(&g, seed + 1);
+        }
+        emulator_free(g.e);
+}
+
+enum other {
+        OTHER_IN,    /* the input's number is that of other memory by now */
+        OTHER_OUT,   /* the output's */
+        OTHER_SHORT, /* of the last one of these that there is, which lies where it did, a byte is missing */
+        OTHER_NOT,   /* nothing is */
+        N_OTHERS
+};
+
+/* What both ranks ask for; rank 0 waits. */
+static void number_request(struct rig *g, uint32_t operation, uint32_t rank, uint64_t seed,
+                           struct emulator_request *q) {
+        /* Sent, at, received, at; in the end 400 and 600 elements on rank 0, 350 and 500 on rank 1. */
+        static const uint64_t vector[2][8] = {{100, 400, 200, 0, 100, 300, 500, 100},
+                                              {300, 50, 0, 300, 400, 50, 100, 0}};
+        struct collective_case c = sum(600);
+
+        c.operation = operation;
+        c.root = operation == RING_OP_BROADCAST || operation == RING_OP_SCATTER;
+        case_request(&c, rank, seed, &g->b[rank], q);
+        if (operation == RING_OP_ALL_TO_ALL_V) {
+                q->count = 0;
+                q->vector = vector[rank];
+                q->in_bytes = rank ? 350 * 4 : 400 * 4;
+                q->out_bytes = rank ? 500 * 4 : 600 * 4;
+        }
+        if (operation == RING_OP_SEND || operation == RING_OP_RECV) {
+                q->operation = rank ? RING_OP_SEND + RING_OP_RECV - operation : operation;
+                q->root = !rank;
+                if (q->operation == RING_OP_SEND)
+                        q->out_bytes = q->out_buffer = 0;
+                else
+                        q->in_bytes = q->in_buffer = 0;
+        }
+}
+
+/* The same of memory: what lay there before may not be there any more. */
+static void test_number(uint32_t workers, uint64_t seed, uint32_t operation, enum other other) {
+        struct emulator_request q[2];
+        uint32_t rung[2], status, id;
+        unsigned char *from, *to;
+        uint64_t bytes = BYTES;
+        struct rig g;
+        bool in;
+
+        rig_init(&g, workers, seed);
+        for (uint32_t r = 0; r < 2; r++)
+                number_request(&g, operation, r, seed, &q[r]);
+        in = other == OTHER_IN || (other != OTHER_OUT && !q[0].out_bytes);
+        id = in ? g.b[0].in_id : g.b[0].out_id;
+        from = to = in ? g.b[0].in : g.b[0].out;
+        if ((in ? q[0].in_bytes : q[0].out_bytes) == 0) { /* it has none */
+                emulator_free(g.e);
+                return;
+        }
+        rung[0] = kept(&g, &q[0]);
+        if (other == OTHER_SHORT || other == OTHER_NOT) {
+                bytes = (in ? q[0].in_offset + q[0].in_bytes : q[0].out_offset + q[0].out_bytes) -
+                        (other == OTHER_SHORT);
+        } else {
+                to = (unsigned char *)emulator_memory(g.e, BYTES);
+                CHECK(!mprotect(from, BYTES, PROT_NONE), "mprotect");
+        }
+        emulator_retire(g.e, g.session[0], id);
+        emulator_buffer_move(g.e, g.session[0], id, to, bytes);
+        if (other == OTHER_NOT)
+                rung[1] = emulator_ring(g.e, g.comm, 1, &q[1]);
+        status = goes_on(&g, rung[0], &q[0]);
+        CHECK(ring_status_code(status) == (other == OTHER_NOT ? RMX_OK : RMX_E_INVALID),
+              "operation %u, other %u: status %x", operation, other, status);
+        CHECK(emulator_reported(g.e, g.comm, 0) == status, "operation %u, other %u: reported %x", operation, other,
+              emulator_reported(g.e, g.comm, 0));
+        if (other == OTHER_NOT)
+                CHECK(emulator_wait(g.e, g.comm, 1, rung[1], &q[1]) == RMX_OK, "operation %u: the other rank",
+                      operation);
+        emulator_free(g.e);
+}
+
+static void test_kept(uint32_t workers, uint64_t seed) {
+        static const uint32_t operations[] = {
+                RING_OP_ALL_REDUCE,     RING_OP_REDUCE,     RING_OP_BROADCAST, RING_OP_ALL_GATHER,
+                RING_OP_REDUCE_SCATTER, RING_OP_ALL_TO_ALL, RING_OP_GATHER,    RING_OP_SCATTER,
+                RING_OP_ALL_TO_ALL_V,   RING_OP_SEND,       RING_OP_RECV};
+
+        for (uint32_t i = 0; i < 8; i++)
+                test_place(workers, mix(seed + i) | 1, i & 1, i & 2 ? (uint32_t)RMX_E_PEER_LOST : 0, i & 4);
+        for (uint32_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)
+                for (uint32_t other = 0; other < N_OTHERS; other++)
+                        test_number(workers, mix(seed + N_OTHERS * i + other) | 1, operations[i], (enum other)other);
+}
+
 int main(void) {
         const uint64_t seed = test_seed();
 
@@ -218,6 +361,8 @@ int main(void) {
                 test_buffers(1 + i % 4, mix(seed + i + 1000) | 1);
                 test_abort(1 + i % 4, mix(seed + i + 2000) | 1);
                 test_kernels(1 + i % 4, mix(seed + i + 4000) | 1);
+                if (i % 5 == 0)
+                        test_kept(1 + i / 5 % 4, mix(seed + i + 5000) | 1);
                 if (i % 10 == 0)
                         test_lanes(1 + i / 10 % 4, mix(seed + i + 3000) | 1);
         }
