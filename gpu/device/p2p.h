@@ -15,7 +15,8 @@
  * Lane 0 makes both sides meet: the sender tells what it sends, the receiver answers with what it receives, each in a
  * channel of its own (a rank may send to and receive from a peer in any order). Both compare. So a send is done when
  * its receive has been rung, and a mismatch is known to both before either is told that it is done. Data does not wait
- * for that.
+ * for that. So it may be out of step after a mismatch, when sides have put in or taken out another number of chunks;
+ * until the control thread aborts the rank nothing of it succeeds any more, as with collectives (task_check).
  *
  * A rank that has left has finished all its requests: whatever it had to tell is in staging. What does not find all it
  * needs there will wait for ever, and is answered with RMX_E_PEER_LOST.
@@ -267,7 +268,7 @@ DEVICE bool p2p_move(struct worker_shared *s, struct counter_cache *c, struct ta
 
 /* ---- lane 0
  * ------------------------------------------------------------------------------------------------------------ */
-/* False: the peer has not told yet. *ret_status: RMX_OK, or the mismatch. */
+/* False: the peer has not told yet. *ret_status: RMX_OK, or the mismatch, this one or the rank's first. */
 DEVICE bool p2p_meet(struct worker_shared *s, struct counter_cache *c, struct task *t, uint32_t spins,
                      uint32_t *ret_status) {
         const struct run r = {t, s, c, s->rank.n_ranks, s->rank.rank, 0, warp_thread(), spins};
@@ -275,6 +276,7 @@ DEVICE bool p2p_meet(struct worker_shared *s, struct counter_cache *c, struct ta
         const uint32_t tell = sends ? STAGING_REGION_P2P : P2P_ANSWER, hear = sends ? P2P_ANSWER : STAGING_REGION_P2P;
         const uint64_t word = t->call | (t->sequence & 0xffffu);
         const struct quad *from;
+        struct lane_state *state;
         struct quad packet;
         uint32_t looks = 0;
 
@@ -295,8 +297,13 @@ DEVICE bool p2p_meet(struct worker_shared *s, struct counter_cache *c, struct ta
         while (!packet_is(packet, c->taken[hear][t->peer] + 1) && ++looks < spins);
         if (!warp_all(looks < spins))
                 return false;
-        *ret_status = packet_payload(packet) == word ? (uint32_t)RMX_OK : status_of(RMX_E_MISMATCH, (int32_t)t->peer);
+        state = (struct lane_state *)s->rank.states;
+        *ret_status = state->broken;
+        if (!*ret_status && packet_payload(packet) != word)
+                *ret_status = status_of(RMX_E_MISMATCH, (int32_t)t->peer);
         p2p_taken(&r, STAGING_PACKET, hear);
+        if (r.thread == 0 && *ret_status)
+                state->broken = *ret_status;
         return true;
 }
 

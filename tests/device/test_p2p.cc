@@ -329,6 +329,38 @@ static void mismatch(uint32_t sent, uint32_t received, uint32_t type) {
         emulator_free(rig.e);
 }
 
+/* Nobody has aborted the ranks yet: what is left of a send that its receive did not take must not pass for the next
+ * one, and that is told to both sides. */
+static void out_of_step(uint32_t sent, uint32_t received, uint32_t workers) {
+        const struct step send = transfer(0, 1, sent), receive = transfer(0, 1, received), more = transfer(0, 1, 250),
+                          back = transfer(1, 0, 9);
+        const struct step *steps[2][3] = {{&send, &more, &back}, {&receive, &more, &back}};
+        struct rig rig;
+
+        rig_init(&rig, 2, workers, EMULATOR_JITTER);
+        for (uint32_t r = 0; r < 2; r++)
+                for (uint32_t i = 0; i < 3; i++)
+                        half_ring(&rig, r, steps[r][i], 1 + i, r != steps[r][i]->from, &rig.place[r][i]);
+        for (uint32_t i = 0; i < 2; i++)
+                for (uint32_t r = 0; r < 2; r++) {
+                        const uint32_t status = finish(&rig, r, &rig.place[r][i]);
+
+                        CHECK(status == ring_status(RMX_E_MISMATCH, !r), "request %u: rank %u got status %x", i, r,
+                              status);
+                }
+        for (uint32_t r = 0; r < 2; r++) { /* another direction may have been through before that */
+                const uint32_t status = finish(&rig, r, &rig.place[r][2]);
+
+                CHECK(status == RMX_OK || ring_status_code(status) == RMX_E_MISMATCH, "rank %u got status %x", r,
+                      status);
+        }
+        half_ring(&rig, 0, &back, 4, 1, &rig.place[0][0]);
+        half_ring(&rig, 1, &back, 4, 0, &rig.place[1][0]);
+        for (uint32_t r = 0; r < 2; r++)
+                CHECK(ring_status_code(finish(&rig, r, &rig.place[r][0])) == RMX_E_MISMATCH, "rank %u goes on", r);
+        emulator_free(rig.e);
+}
+
 /* What the rank that leaves has finished can be finished; what else is asked of it cannot. */
 static void left(uint32_t count) {
         const struct step mine = transfer(0, 1, count), late = transfer(1, 0, count), other = transfer(1, 2, count);
@@ -403,6 +435,10 @@ int main(void) {
         mismatch(20, 30000, RMX_INT32);
         mismatch(0, 1, RMX_INT32);
         mismatch(8, 4, RMX_INT64);
+        for (uint32_t workers = 1; workers < 4; workers++) {
+                out_of_step(250, 64, workers);
+                out_of_step(500, 250, workers);
+        }
         left(9);
         left(40000);
         nonsense();
