@@ -177,6 +177,7 @@ static ncclResult_t run_derive(struct job *job) {
 }
 
 static void job_run(struct job *job) {
+        job->count = NULL; /* other ranks may have met us under the number from here on */
         if (job->kind == JOB_END) {
                 job->result = comm_finish(job->comm, job->what, job->abort);
                 return;
@@ -186,10 +187,21 @@ static void job_run(struct job *job) {
         job_exit(job);
 }
 
+/* It has never run, so its number stays for the next one. The other ranks, who wait there or come yet, know nothing of
+ * this one. */
+static void job_give_back(struct job *job) {
+        comm_lock();
+        if (job->count)
+                --*job->count;
+        comm_unlock();
+        job->count = NULL;
+}
+
 /* Tells the handle how it went. given: the program has it already, and may be asking. */
 static void job_finish(struct job *job, bool given) {
         struct ncclComm *comm = job->kind == JOB_END ? NULL : job->comm;
 
+        job_give_back(job);
         if (comm && !job->result)
                 log_line(LOG_INFO, "%s: comm %p rank %d of %d on GPU %d (%s)", job->what, (void *)comm, comm->rank,
                          comm->n_ranks, comm->gpu, comm->host ? "host" : "device");

@@ -28,6 +28,7 @@ struct job {
         ncclComm_t *ret_comm; /* where the handle is */
         ncclUniqueId id;
         uint64_t number; /* DERIVE: which of the ids of the parent. SPLIT: 0, or as that: see run_regroup */
+        uint32_t *count; /* of the parent's, under comm_lock: it was raised for the number; NULL: nothing was */
         int colour, key;
         uint32_t timeout_ms;
         bool blocking; /* of those that make from a parent: as the config says, also where nothing comes of it */

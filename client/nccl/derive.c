@@ -38,8 +38,16 @@ void turns_free(struct ncclComm *comm) {
         comm->turns = NULL;
 }
 
-/* How many times it was these before. */
-static bool turn_take(struct ncclComm *comm, uint64_t ranks, uint32_t *ret_turn) {
+/* A mix in which each bit of the input moves about half of the output (splitmix64's last step). */
+static uint64_t mix(uint64_t x) {
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        return x ^ x >> 31;
+}
+
+/* How many times it was these before; the job gives that back if it is not run. Last: a call that is refused on one
+ * rank must not have the others a turn behind. */
+static bool turn_take(struct ncclComm *comm, uint64_t ranks, struct job *job) {
         struct turn *turn;
 
         comm_lock();
@@ -51,17 +59,12 @@ static bool turn_take(struct ncclComm *comm, uint64_t ranks, uint32_t *ret_turn)
                         LL_PREPEND(comm->turns, turn);
                 }
         }
-        if (turn)
-                *ret_turn = turn->n++;
+        if (turn) {
+                job->count = &turn->n;
+                job->number = mix(ranks) + turn->n++;
+        }
         comm_unlock();
         return turn != NULL;
-}
-
-/* A mix in which each bit of the input moves about half of the output (splitmix64's last step). */
-static uint64_t mix(uint64_t x) {
-        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-        return x ^ x >> 31;
 }
 
 /* ---- of the fallback --------------------------------------------------------------------------------------------- */
@@ -188,7 +191,6 @@ static ncclResult_t split(const char *what, struct ncclComm *parent, int color, 
         ncclResult_t result = comm_enter_any(parent, what);
         struct job *job = NULL;
         bool revoked;
-        uint32_t turn;
 
         if (result)
                 return result;
@@ -207,13 +209,12 @@ static ncclResult_t split(const char *what, struct ncclComm *parent, int color, 
                 if (!result)
                         result = derive(JOB_SPLIT, what, parent, newcomm, config, color == NCCL_SPLIT_NOCOLOR, &job);
                 /* No shrink is to all ranks, so these turns are splits'. */
-                if (!result && revoked && !turn_take(parent, all_ranks(parent), &turn))
+                if (!result && revoked && !turn_take(parent, all_ranks(parent), job))
                         result = error_raise(ncclSystemError, "%s: out of memory", what);
         }
         if (!result) {
                 job->colour = color;
                 job->key = key;
-                job->number = revoked ? mix(all_ranks(parent)) + turn : 0;
         } else if (job) {
                 if (job->comm)
                         comm_recycle(job->comm);
@@ -253,7 +254,6 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
         struct job *job = NULL;
         ncclResult_t result;
         uint64_t ranks = 0;
-        uint32_t turn;
 
         if (!newcomm || (flags & ~NCCL_SHRINK_ABORT))
                 result =
@@ -266,15 +266,13 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
         if (!result && (flags & NCCL_SHRINK_ABORT))
                 result = comm_revoke(parent, what);
-        /* Last: a call that is refused on one rank must not have the others a turn behind. */
-        if (!result && !turn_take(parent, ranks, &turn))
+        if (!result && !turn_take(parent, ranks, job))
                 result = error_raise(ncclSystemError, "%s: out of memory", what);
         if (result && job) {
                 comm_recycle(job->comm);
                 job_free(job);
         }
         if (!result) {
-                job->number = mix(ranks) + turn;
                 job->comm->n_ranks = __builtin_popcountll(ranks);
                 job->comm->rank = __builtin_popcountll(ranks & ((UINT64_C(1) << parent->rank) - 1));
         }
@@ -302,12 +300,16 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
 TWIN(ncclCommShrink);
 
 /* ---- grow -------------------------------------------------------------------------------------------------------- */
-static uint64_t grow_number(struct ncclComm *comm, bool take) {
+/* job: the growth that takes it, as a turn; NULL: it is only asked for. */
+static uint64_t grow_number(struct ncclComm *comm, struct job *job) {
         uint64_t n;
 
         comm_lock();
         n = comm->n_grown;
-        comm->n_grown += take;
+        if (job) {
+                job->count = &comm->n_grown;
+                comm->n_grown++;
+        }
         comm_unlock();
         return mix(NUMBER_GROW | 1) + n;
 }
@@ -323,7 +325,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId) {
         else if (comm->real)
                 result = FALLBACK(comm->fallback, ncclCommGetUniqueId, comm->real, uniqueId);
         else
-                result = error_adopt(__func__, rmx_comm_id(comm->rmx, grow_number(comm, false), &id));
+                result = error_adopt(__func__, rmx_comm_id(comm->rmx, grow_number(comm, NULL), &id));
         if (!result && !comm->real)
                 memcpy(uniqueId, &id, sizeof(*uniqueId));
         comm_exit(comm);
@@ -347,7 +349,7 @@ static ncclResult_t grow(const char *what, struct ncclComm *parent, int n_ranks,
         if (!result)
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
         if (!result) {
-                job->number = grow_number(parent, true);
+                job->number = grow_number(parent, job);
                 job->comm->n_ranks = n_ranks;
                 job->comm->rank = parent->rank;
         }

@@ -28,14 +28,14 @@ static struct node node;
         } while (0)
 
 static void reduce(ncclComm_t *comm, int n) {
-        float in[2] = {3, 4}, out[2] = {-1, -1};
+        float in[3] = {3, 4, 5}, out[3] = {-1, -1, -1};
 
         CHECK(ncclGroupStart());
         for (int r = 0; r < n; r++)
                 CHECK(ncclAllReduce(&in[r], &out[r], 1, ncclFloat32, ncclSum, comm[r], NULL));
         CHECK(ncclGroupEnd());
         for (int r = 0; r < n; r++)
-                assert_true(out[r] == (n == 1 ? 3 : 7));
+                assert_true(out[r] == (float)(n * (n - 1) / 2 + 3 * n));
 }
 
 /* The end of the group issues a call that no other rank makes; the abort in the same group must be before it. */
@@ -232,6 +232,78 @@ static void test_split_revoked(void **state) {
         CHECK(ncclCommDestroy(comm[0]));
 }
 
+/* One rank's group comes to nothing, for a wrong call in it. */
+static void shrink_and_fail(ncclComm_t comm, int without, const ncclConfig_t *config) {
+        ncclConfig_t given = *config;
+        ncclComm_t made;
+        float x = 1;
+
+        CHECK(ncclGroupStart());
+        assert_int_equal(ncclCommShrink(comm, &without, 1, &made, &given, NCCL_SHRINK_DEFAULT),
+                         given.blocking ? ncclSuccess : ncclInProgress);
+        assert_int_equal(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, NULL, NULL), ncclInvalidArgument);
+        assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+}
+
+/* It calls again, and meets those who have called once: otherwise they wait for each other for ever. */
+static void test_shrink_again(void **state) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm[3], pair[2];
+        int without = 2;
+
+        (void)state;
+        CHECK(ncclCommInitAll(comm, 3, NULL));
+        for (int turn = 0; turn < 3; turn++) {
+                config.blocking = turn != 1;
+                for (int i = 0; i < turn; i++)
+                        shrink_and_fail(comm[turn % 2], without, &config);
+                CHECK(ncclGroupStart());
+                for (int r = 0; r < 2; r++)
+                        CHECK(ncclCommShrink(comm[r], &without, 1, &pair[r], NULL, NCCL_SHRINK_DEFAULT));
+                CHECK(ncclGroupEnd());
+                reduce(pair, 2);
+                for (int r = 0; r < 2; r++)
+                        CHECK(ncclCommDestroy(pair[r]));
+        }
+        for (int r = 0; r < 3; r++)
+                CHECK(ncclCommDestroy(comm[r]));
+}
+
+/* Each growth has an id of its own, which a group that came to nothing leaves to the next. */
+static void test_grow_again(void **state) {
+        ncclComm_t comm[2], grown[3], made;
+        ncclUniqueId id[3];
+        float x = 1;
+
+        (void)state;
+        CHECK(ncclCommInitAll(comm, 2, NULL));
+        for (int turn = 0; turn < 3; turn++) {
+                CHECK(ncclGroupStart());
+                CHECK(ncclCommGrow(comm[1], 3, NULL, -1, &made, NULL));
+                assert_int_equal(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, NULL, NULL), ncclInvalidArgument);
+                assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+                assert_null(made);
+                CHECK(ncclCommGetUniqueId(comm[turn % 2], &id[turn]));
+                for (int i = 0; i < turn; i++)
+                        assert_memory_not_equal(&id[i], &id[turn], sizeof(id[i]));
+                CHECK(ncclGroupStart());
+                for (int r = 0; r < 3; r++)
+                        CHECK(ncclCommGrow(r < 2 ? comm[r] : NULL, 3, &id[turn], r < 2 ? -1 : r, &grown[r], NULL));
+                CHECK(ncclGroupEnd());
+                for (int r = 0; r < 3; r++) {
+                        int rank;
+
+                        CHECK(ncclCommUserRank(grown[r], &rank));
+                        assert_int_equal(rank, r);
+                }
+                reduce(grown, 3);
+                for (int r = 0; r < 3; r++)
+                        CHECK(ncclCommDestroy(grown[r]));
+        }
+        for (int r = 0; r < 2; r++)
+                CHECK(ncclCommDestroy(comm[r]));
+}
+
 static atomic_bool enough;
 
 /* AddressSanitizer's allocator, unlike glibc's, stays locked in the child of a process that was in it just then. */
@@ -303,7 +375,8 @@ int main(void) {
                 cmocka_unit_test(test_abort_in_group),  cmocka_unit_test(test_abort_held),
                 cmocka_unit_test(test_made_and_ended),  cmocka_unit_test(test_quieted),
                 cmocka_unit_test(test_splits_in_order), cmocka_unit_test(test_fork_under_way),
-                cmocka_unit_test(test_split_revoked),
+                cmocka_unit_test(test_split_revoked),   cmocka_unit_test(test_shrink_again),
+                cmocka_unit_test(test_grow_again),
         };
 
         unsetenv("RAILMUX_FALLBACK");
