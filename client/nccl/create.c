@@ -340,14 +340,17 @@ static ncclResult_t run_all(struct job *jobs) {
         }
         for (struct job *job = jobs; job; job = job->next) {
                 job->started = !job->taken && !thread_start(&job->thread, NULL, chain_thread, job);
-                if (!job->taken && !job->started) {
+                if (job->kind != JOB_END && !job->taken && !job->started) {
                         error_raise(ncclSystemError, "%s: no thread can be started", job->what);
-                        if (job->kind != JOB_END)
-                                job_fail(job);
+                        job_fail(job);
                         if (job->rest)
                                 job->detached = job_detach(job->rest);
                 }
         }
+        /* Nobody else can end it any more, and the group's calls are issued. */
+        for (struct job *job = jobs; job; job = job->next)
+                if (job->kind == JOB_END && !job->started)
+                        job_run(job);
         for (struct job *job = jobs; job; job = job->next)
                 if (job->started)
                         pthread_join(job->thread, NULL);

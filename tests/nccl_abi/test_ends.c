@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -304,6 +305,34 @@ static void test_grow_again(void **state) {
                 CHECK(ncclCommDestroy(comm[r]));
 }
 
+/* As where the process may have no more threads: there is no room for their stacks. */
+static void test_no_thread(void **state) {
+        pthread_attr_t before, huge;
+        ncclComm_t comm[2];
+
+        (void)state;
+        assert_int_equal(pthread_getattr_default_np(&before), 0);
+        assert_int_equal(pthread_attr_init(&huge), 0);
+        assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 60), 0);
+        for (int aborts = 0; aborts < 2; aborts++) {
+                CHECK(ncclCommInitAll(comm, 2, NULL));
+                reduce(comm, 2);
+                assert_int_equal(pthread_setattr_default_np(&huge), 0);
+                CHECK(ncclGroupStart());
+                for (int r = 0; r < 2; r++)
+                        CHECK(aborts ? ncclCommAbort(comm[r]) : ncclCommDestroy(comm[r]));
+                CHECK(ncclGroupEnd());
+                assert_int_equal(pthread_setattr_default_np(&before), 0);
+                /* They have ended. */
+                for (int r = 0; r < 2; r++) {
+                        assert_int_equal(ncclCommAbort(comm[r]), ncclInvalidArgument);
+                        assert_non_null(strstr(ncclGetLastError(NULL), "has been destroyed"));
+                }
+        }
+        pthread_attr_destroy(&huge);
+        pthread_attr_destroy(&before);
+}
+
 static atomic_bool enough;
 
 /* AddressSanitizer's allocator, unlike glibc's, stays locked in the child of a process that was in it just then. */
@@ -376,7 +405,7 @@ int main(void) {
                 cmocka_unit_test(test_made_and_ended),  cmocka_unit_test(test_quieted),
                 cmocka_unit_test(test_splits_in_order), cmocka_unit_test(test_fork_under_way),
                 cmocka_unit_test(test_split_revoked),   cmocka_unit_test(test_shrink_again),
-                cmocka_unit_test(test_grow_again),
+                cmocka_unit_test(test_grow_again),      cmocka_unit_test(test_no_thread),
         };
 
         unsetenv("RAILMUX_FALLBACK");
