@@ -51,7 +51,7 @@ struct group {
         struct ncclComm *finalized; /* of those */
 };
 
-/* Of a group that is only to be simulated. */
+/* Of a group whose calls are only to be simulated. */
 struct simulation {
         ncclSimInfo_t *info; /* NULL: it has no place for the time */
         ncclResult_t error;  /* of the call's own argument */
@@ -350,23 +350,25 @@ static ncclResult_t fallback_simulate(const struct group *g, ncclSimInfo_t *ret_
         ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
         ncclResult_t result;
 
-        if (!g->fallback->ncclGroupSimulateEnd) {
-                fallback_give_up(g->fallback);
-                return fallback_missing("ncclGroupSimulateEnd");
-        }
         result = FALLBACK(g->fallback, ncclGroupSimulateEnd, &info);
         if (!result && ret_info && !g->n_comms)
                 ret_info->estimatedTime = info.estimatedTime;
         return result;
 }
 
-/* simulation: nothing is to happen, though nothing has failed. */
+static ncclResult_t check_simulation(const struct group *g, const struct simulation *simulation) {
+        if (simulation->error || !g->fallback || g->fallback->ncclGroupSimulateEnd)
+                return simulation->error;
+        return fallback_missing("ncclGroupSimulateEnd");
+}
+
+/* simulation: nothing is to be issued, though nothing has failed. Communicators are made and ended, as in NCCL's. */
 static ncclResult_t group_finish(struct group *g, const char *what, const struct simulation *simulation) {
         ncclResult_t result = g->error, next;
 
         if (simulation && !result)
-                result = simulation->error;
-        if (simulation || result)
+                result = check_simulation(g, simulation);
+        if (result)
                 jobs_drop(&g->jobs);
         else
                 result = jobs_run(&g->jobs, false);
@@ -376,11 +378,10 @@ static ncclResult_t group_finish(struct group *g, const char *what, const struct
         if (g->fallback && failed(result))
                 fallback_give_up(g->fallback);
         else if (g->fallback && simulation)
-                result = fallback_simulate(g, simulation->info);
+                result = first_of(result, fallback_simulate(g, simulation->info));
         else if (g->fallback)
                 result = first_of(result, FALLBACK(g->fallback, ncclGroupEnd));
-        if (!simulation)
-                result = first_of(result, settle(g, what));
+        result = first_of(result, settle(g, what));
         release(g);
         return first_of(result, jobs_run(&g->jobs, true));
 }

@@ -305,6 +305,50 @@ static void test_grow_again(void **state) {
                 CHECK(ncclCommDestroy(comm[r]));
 }
 
+/* Only calls are simulated: communicators of the group are made, finalized and ended. */
+static void test_simulated(void **state) {
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        ncclConfig_t patient = NCCL_CONFIG_INITIALIZER;
+        ncclComm_t comm[2], split[2], made, late;
+        float x = 1, y = -1;
+        ncclResult_t async;
+        ncclUniqueId id;
+
+        (void)state;
+        patient.blocking = 0;
+        CHECK(ncclCommInitAll(comm, 2, NULL));
+        CHECK(ncclGetUniqueId(&id));
+        CHECK(ncclGroupStart());
+        CHECK(ncclCommInitRank(&made, 1, id, 0));
+        for (int r = 0; r < 2; r++)
+                CHECK(ncclCommSplit(comm[r], 0, r, &split[r], NULL));
+        CHECK(ncclAllReduce(&x, &y, 1, ncclFloat32, ncclSum, comm[0], NULL));
+        CHECK(ncclGroupSimulateEnd(&info));
+        assert_true(y == -1 && info.estimatedTime == NCCL_UNDEF_FLOAT);
+        reduce(&made, 1);
+        reduce(split, 2);
+        reduce(comm, 2);
+        CHECK(ncclGetUniqueId(&id));
+        CHECK(ncclGroupStart());
+        CHECK(ncclCommDestroy(made));
+        for (int r = 0; r < 2; r++) {
+                CHECK(ncclCommFinalize(split[r]));
+                CHECK(ncclCommAbort(comm[r]));
+        }
+        assert_int_equal(ncclCommInitRankConfig(&late, 1, id, 0, &patient), ncclInProgress);
+        assert_int_equal(ncclGroupSimulateEnd(&info), ncclInProgress);
+        do
+                CHECK(ncclCommGetAsyncError(late, &async));
+        while (async == ncclInProgress);
+        CHECK(async);
+        CHECK(ncclCommDestroy(late));
+        assert_int_equal(ncclCommDestroy(made), ncclInvalidArgument);
+        for (int r = 0; r < 2; r++) {
+                assert_int_equal(ncclCommFinalize(split[r]), ncclInvalidArgument);
+                CHECK(ncclCommDestroy(split[r]));
+        }
+}
+
 /* As where the process may have no more threads: there is no room for their stacks. */
 static void test_no_thread(void **state) {
         pthread_attr_t before, huge;
@@ -405,7 +449,8 @@ int main(void) {
                 cmocka_unit_test(test_made_and_ended),  cmocka_unit_test(test_quieted),
                 cmocka_unit_test(test_splits_in_order), cmocka_unit_test(test_fork_under_way),
                 cmocka_unit_test(test_split_revoked),   cmocka_unit_test(test_shrink_again),
-                cmocka_unit_test(test_grow_again),      cmocka_unit_test(test_no_thread),
+                cmocka_unit_test(test_simulated),       cmocka_unit_test(test_grow_again),
+                cmocka_unit_test(test_no_thread),
         };
 
         unsetenv("RAILMUX_FALLBACK");
