@@ -6,8 +6,9 @@
  * on it from several threads: one collects, one watches, one aborts. So each call enters and exits (users), and whoever
  * ends the communicator first forbids new calls, then breaks those at work, if it aborts, and waits for them to leave.
  * Two things an abort does not wait for: that communicators are made, this one or others from it (they are given up,
- * see cancel.c, but whoever makes them may be slow to notice), and that another thread ends its group. An aborted
- * communicator in that state is left to who makes or holds, and ends when that does.
+ * see cancel.c, but whoever makes them may be slow to notice), and that another thread ends its group, or has from the
+ * daemon what it asked for in a call that is not cancelled (n_held). An aborted communicator in that state is left to
+ * who makes or holds, and ends when that does.
  *
  * A destroy waits, perhaps for ever: for calls at work, and for what was called without blocking. An abort that comes
  * meanwhile cannot end the communicator, since that is the destroy's, but breaks what it waits for; the destroy goes on

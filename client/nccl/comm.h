@@ -61,7 +61,7 @@ struct ncclComm {
         /* Under comm_lock. */
         bool ready;             /* in the list of those */
         bool abandoned;         /* aborted while it was made or held: the maker or the last holder ends it */
-        uint32_t n_held;        /* those that use it longer than a call: others made from it, and groups */
+        uint32_t n_held;        /* those that it is not waited for: others made from it, groups, calls to the daemon */
         uint32_t n_pending;     /* communicators that are being made from it without blocking */
         uint32_t n_grown;       /* see derive.c */
         struct job *maker;      /* what makes it now; for this and the next three see cancel.c */

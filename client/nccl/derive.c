@@ -320,6 +320,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId) {
 
         if (result)
                 return group_note(result);
+        comm_hold(comm); /* as in ncclCommRegister */
         if (!uniqueId)
                 result = error_raise(ncclInvalidArgument, "%s: uniqueId is NULL", __func__);
         else if (comm->real)
@@ -328,7 +329,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId) {
                 result = error_adopt(__func__, rmx_comm_id(comm->rmx, grow_number(comm, NULL), &id));
         if (!result && !comm->real)
                 memcpy(uniqueId, &id, sizeof(*uniqueId));
-        comm_exit(comm);
+        comm_drop(comm);
         return group_note(result);
 }
 TWIN(ncclCommGetUniqueId);

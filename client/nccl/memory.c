@@ -212,6 +212,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
 
         if (result)
                 return group_note(result);
+        comm_hold(comm); /* who ends it need not wait for the daemon with us */
         if (comm->real) {
                 result = FALLBACK(comm->fallback, ncclCommRegister, comm->real, buff, size, handle);
         } else if (!handle || !buff || !size) {
@@ -224,7 +225,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, vo
                 if (!result)
                         *handle = registration;
         }
-        comm_exit(comm);
+        comm_drop(comm);
         return group_note(result);
 }
 TWIN(ncclCommRegister);

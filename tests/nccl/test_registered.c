@@ -3,6 +3,7 @@
 #include "tests/nccl/pair.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #define BYTES ((size_t)32 << 20)
@@ -95,11 +96,41 @@ static void *take(void *userdata) {
         return NULL;
 }
 
+static void *ask_id(void *userdata) {
+        struct registrar *r = userdata;
+        ncclUniqueId id;
+
+        r->result = ncclCommGetUniqueId(r->comm, &id);
+        return NULL;
+}
+
+static void *destroy(void *userdata) {
+        struct registrar *r = userdata;
+
+        r->result = ncclCommDestroy(r->comm);
+        return NULL;
+}
+
+/* A call waits in it, and so does the destroy, until an abort comes. If that is not so, this never returns: the time
+ * limit of the test ends it. */
+static void destroy_and_abort(ncclComm_t comm) {
+        struct registrar destroyer = {.comm = comm};
+        int n;
+
+        assert_int_equal(pthread_create(&destroyer.thread, NULL, destroy, &destroyer), 0);
+        while (!ncclCommCount(comm, &n))
+                sched_yield();
+        assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+        pthread_join(destroyer.thread, NULL);
+        assert_int_equal(destroyer.result, ncclSuccess);
+}
+
 /* Registering waits for a daemon that stands still. What needs no daemon does not wait behind that; who wants the same
  * range does, and has it then. */
 static void test_still(void **state) {
         struct registrar r[2] = {0};
         ncclComm_t comm[3];
+        uint32_t destroys;
         void *handle;
 
         (void)state;
@@ -119,6 +150,8 @@ static void test_still(void **state) {
         assert_int_equal(ncclCommDeregister(comm[2], handle), ncclSuccess);
         assert_int_equal(ncclMemFree(&handle), ncclInvalidArgument);
         assert_int_equal(ncclCommAbort(comm[2]), ncclSuccess);
+        destroy_and_abort(comm[0]);
+        destroys = fake_calls(&fake, BODY(COMM_DESTROY));
         fake_deafen(&fake, false);
         for (int i = 0; i < 2; i++) {
                 pthread_join(r[i].thread, NULL);
@@ -126,10 +159,24 @@ static void test_still(void **state) {
         }
         assert_non_null(r[0].handle);
         assert_ptr_equal(r[0].handle, r[1].handle);
-        for (int i = 0; i < 2; i++) {
-                assert_int_equal(ncclCommDeregister(comm[i], r[i].handle), ncclSuccess);
-                assert_int_equal(ncclCommDestroy(comm[i]), ncclSuccess);
-        }
+        fake_wait_calls(&fake, BODY(COMM_DESTROY), destroys + 2); /* comm[0] was left to the registrar */
+        assert_int_equal(ncclCommDeregister(comm[1], r[1].handle), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(comm[1]), ncclSuccess);
+}
+
+/* Without a registration. */
+static void test_still_id(void **state) {
+        struct registrar caller = {0};
+
+        (void)state;
+        comm_new(&caller.comm);
+        fake_deafen(&fake, true);
+        assert_int_equal(pthread_create(&caller.thread, NULL, ask_id, &caller), 0);
+        fake_wait_unread(&fake);
+        destroy_and_abort(caller.comm);
+        fake_deafen(&fake, false);
+        pthread_join(caller.thread, NULL);
+        assert_int_equal(caller.result, ncclSuccess);
 }
 
 static int limited_start(void **state) {
@@ -142,9 +189,8 @@ static int limited_start(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_still), /* first: the library has no memory of the daemon's yet */
-                cmocka_unit_test(test_left),
-                cmocka_unit_test(test_shared),
-                cmocka_unit_test(test_others),
+                cmocka_unit_test(test_still_id), cmocka_unit_test(test_left),
+                cmocka_unit_test(test_shared),   cmocka_unit_test(test_others),
         };
 
         return cmocka_run_group_tests(tests, limited_start, pair_stop);
