@@ -153,6 +153,21 @@ uint32_t fake_qp_any(struct fake_device *device) {
         return qp_num;
 }
 
+bool fake_qp_path(uint32_t qp_num, struct ibv_ah_attr *ret_path) {
+        const struct fake_qp *qp;
+        bool found = false;
+
+        world_lock();
+        LIST_FOREACH(qp, &world.qps, link) {
+                if (qp->ibv.qp_num != qp_num)
+                        continue;
+                *ret_path = qp->attr.ah_attr;
+                found = true;
+        }
+        world_unlock();
+        return found;
+}
+
 uint32_t fake_receives(struct fake_device *device) {
         const struct fake_srq *srq;
         const struct fake_cq *cq;

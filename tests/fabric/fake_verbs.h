@@ -130,6 +130,8 @@ bool fake_qp_fatal(uint32_t qp_num);
 void fake_unmap(const void *address, size_t bytes);
 /* The number of any queue pair of the device that can send, for those; 0 if there is none. */
 uint32_t fake_qp_any(struct fake_device *device);
+/* How its packets are addressed. False if there is no such one. */
+bool fake_qp_path(uint32_t qp_num, struct ibv_ah_attr *ret_path);
 /* Receives of the device: posted, or taken by something that has not been polled yet. */
 uint32_t fake_receives(struct fake_device *device);
 /* NULL if there is no such device. */

@@ -413,8 +413,10 @@ void rig_fabric(struct rig *rig, uint32_t i) {
                                                            .device = place.device[0] ? place.device : NULL,
                                                            .hca = place.hca[0] ? place.hca : NULL,
                                                            .rate_bytes = options->rate_bytes,
-                                                           .window_bytes = options->window_bytes};
+                                                           .window_bytes = options->window_bytes,
+                                                           .udp_port = options->udp_port};
 
+                memcpy(rail_options.dscp, options->dscp, sizeof(rail_options.dscp));
                 if (fabric_rail_add(node->fabric, &rail_options) != 0)
                         fail_msg("%s", fabric_error(node->fabric));
         }

@@ -37,6 +37,8 @@ struct rig_options {
         uint32_t chunks;     /* on each channel */
         uint32_t least_data; /* bytes; else any size from 0 to slot_bytes */
         uint64_t rate_bytes, window_bytes;
+        uint8_t dscp[FABRIC_N_CLASSES];
+        uint16_t udp_port;
         SSL_CTX *tls;
         struct fabric_times times;
         uint64_t tenant;
