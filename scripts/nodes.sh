@@ -101,7 +101,7 @@ nodes_await() { # BIN CONTROL
 }
 
 nodes_demo() { # BIN FOLDER N
-    local bin=$1 folder=$2 n=$3 operation view load _
+    local bin=$1 folder=$2 n=$3 operation view load pid _
     local ranks=$((4 * n))
     nodes_start "$bin" "$folder" "$n"
     for operation in all_reduce reduce_scatter all_gather all_to_all broadcast barrier; do
@@ -131,6 +131,9 @@ nodes_demo() { # BIN FOLDER N
     kill "$load"
     wait "$load" 2>/dev/null || true
     say "stopping the daemons"
+    for pid in $nodes_pids; do
+        kill "$pid" 2>/dev/null && wait "$pid" || die "a daemon ended with status $?"
+    done
     nodes_end
     say "done: every result was verified"
 }
