@@ -355,6 +355,105 @@ static void one_id_two_names(void **state) {
         assert_string_equal(peer_name(peer_find(a->peers, copy->id)), "gamma");
 }
 
+/* The WELCOME (or CLAIM) that a stranger has received, while the loop turns; its version, or 0 of a CLAIM. */
+static uint32_t stranger_agreed(struct world *world, int fd) {
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(60000000000);
+        uint8_t data[4096];
+        size_t n = 0, at = 0, length;
+
+        for (;;) {
+                ssize_t got = read(fd, data + n, sizeof(data) - n);
+
+                if (got > 0)
+                        n += (size_t)got;
+                while (peer_frame_length(data + at, n - at, PEER_MESSAGE_MAX, &length) == 0) {
+                        Railmux__Peer__Message *message;
+                        struct frame_arena arena;
+                        const char *field;
+                        uint32_t version;
+                        bool hello;
+
+                        assert_int_equal(
+                                peer_frame_unpack(data + at + PEER_FRAME_HEADER, length, &arena, &field, &message), 0);
+                        at += PEER_FRAME_HEADER + length;
+                        hello = message->body_case == RAILMUX__PEER__MESSAGE__BODY_HELLO;
+                        assert_true(hello || message->body_case == RAILMUX__PEER__MESSAGE__BODY_CLAIM ||
+                                    message->body_case == RAILMUX__PEER__MESSAGE__BODY_WELCOME);
+                        version = message->body_case == RAILMUX__PEER__MESSAGE__BODY_WELCOME ? message->welcome->version
+                                                                                             : 0;
+                        railmux__peer__message__free_unpacked(message, &arena.allocator);
+                        if (!hello)
+                                return version;
+                }
+                assert_true(clock_now_ns() < end_ns);
+                world_turn(world);
+        }
+}
+
+static void send_agreeing(int fd, Railmux__Peer__Message__BodyCase what, uint32_t version) {
+        Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
+        Railmux__Peer__Claim claim = RAILMUX__PEER__CLAIM__INIT;
+        Railmux__Peer__Welcome welcome = RAILMUX__PEER__WELCOME__INIT;
+        uint8_t *packed;
+        size_t size;
+
+        message.body_case = what;
+        claim.ended = UINT64_MAX;
+        welcome.number = 1;
+        welcome.version = version;
+        if (what == RAILMUX__PEER__MESSAGE__BODY_CLAIM)
+                message.claim = &claim;
+        else
+                message.welcome = &welcome;
+        assert_int_equal(peer_frame_pack(&message, 100, &packed, &size), 0);
+        assert_int_equal(write(fd, packed, size), size);
+        free(packed);
+}
+
+/* Who knows other versions as well is let in, and the highest that both know is agreed on, whoever of the two decides;
+ * nobody gets another one than that. What up() is told is looked at by the fixture. */
+static void agrees_on_a_version(void **state) {
+        static const uint32_t ranges[][2] = {
+                {PEER_PROTOCOL_MIN, PEER_PROTOCOL_MAX},
+                {PEER_PROTOCOL_MIN, PEER_PROTOCOL_MAX + 5},
+                {PEER_PROTOCOL_MIN - 1, PEER_PROTOCOL_MAX},
+                {1, UINT32_MAX},
+        };
+        const unsigned int n = sizeof(ranges) / sizeof(ranges[0]);
+        struct world *world = *state;
+        struct node *a = &world->node[0];
+        char text[PEER_TEXT_MAX];
+        uint8_t data[4096];
+
+        start(world, 0);
+        for (unsigned int i = 0; i < 3 * n; i++) {
+                bool decides = i >= n, wrong = i >= 2 * n; /* the stranger, and as it may not */
+                int fd = stranger_connect(world, 0);
+                struct hello hello = honest;
+                size_t size;
+
+                hello.version_min = ranges[i % n][0];
+                hello.version_max = ranges[i % n][1];
+                hello.node = decides ? 0 : 0x90; /* the lower one does */
+                size = hello_pack(&hello, data);
+                assert_int_equal(write(fd, data, size), size);
+                if (!decides)
+                        send_agreeing(fd, RAILMUX__PEER__MESSAGE__BODY_CLAIM, 0);
+                assert_int_equal(stranger_agreed(world, fd), decides ? 0 : PEER_PROTOCOL_MAX);
+                if (decides)
+                        send_agreeing(fd, RAILMUX__PEER__MESSAGE__BODY_WELCOME, PEER_PROTOCOL_MAX + wrong);
+                if (wrong) {
+                        assert_int_equal(stranger_refusal(world, fd, text), 7);
+                        assert_string_equal(text, "WELCOME is not what was agreed");
+                } else {
+                        world_until(world, a->ups == i + 1);
+                }
+                close(fd);
+                world_until(world, a->losts == (wrong ? 2 * n : i + 1));
+        }
+        assert_int_equal(a->ups, 2 * n);
+}
+
 /* Somebody who has been let in and then breaks the protocol loses the connection, and nothing else happens. */
 static void refuses_members(void **state) {
         struct world *world = *state;
@@ -366,19 +465,10 @@ static void refuses_members(void **state) {
 
         start(world, 0);
         for (unsigned int i = 0; i < 4; i++) {
-                Railmux__Peer__Message message = RAILMUX__PEER__MESSAGE__INIT;
-                Railmux__Peer__Claim claim = RAILMUX__PEER__CLAIM__INIT;
-                uint8_t *packed;
-
                 fd = stranger_connect(world, 0);
                 size = hello_pack(&honest, data);
                 assert_int_equal(write(fd, data, size), size);
-                message.body_case = RAILMUX__PEER__MESSAGE__BODY_CLAIM; /* its id is the higher one */
-                message.claim = &claim;
-                claim.ended = UINT64_MAX;
-                assert_int_equal(peer_frame_pack(&message, 100, &packed, &size), 0);
-                assert_int_equal(write(fd, packed, size), size);
-                free(packed);
+                send_agreeing(fd, RAILMUX__PEER__MESSAGE__BODY_CLAIM, 0); /* its id is the higher one */
                 world_until(world, a->ups == i + 1);
                 if (i == 0) { /* too long */
                         frame_header(data, PEER_MESSAGE_MAX + 1);
@@ -408,7 +498,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
                 T(refuses_hellos),  T(refuses_garbage),         T(waits_only_so_long), T(crowd),
-                T(crowd_elsewhere), T(runs_out_of_descriptors), T(one_id_two_names),   T(refuses_members),
+                T(crowd_elsewhere), T(runs_out_of_descriptors), T(one_id_two_names),   T(agrees_on_a_version),
+                T(refuses_members),
         };
 
         log_init("test", LOG_LEVEL_ERROR);
