@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rail 0 of node a is broken while ranks of all nodes run a verified load, and mended again. The load must not notice
- * more than a pause. What an operator is told has to follow: its routes are not up while it is broken, those of the
- * other rails are; and when it is mended they are up, and carry data.
+ * Rail 0 of node a is broken (in one scenario all of its rails are) while ranks of all nodes run a verified load, and
+ * mended again. The load must not notice more than a pause. What an operator is told has to follow: its routes are not
+ * up while it is broken, those of the other rails are; and when it is mended they are up, and carry data.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,11 +15,15 @@
 
 #define ROUND     8u /* steps of the load: every kind once */
 #define PAUSE_MS  6000.0
-#define STALL_MS  700.0 /* a call that waits for more than 500 ms is reported */
 #define NOTICE_MS 10000u
 #define MEND_MS   30000u
 #define CARRY     (1u << 20)
 #define FLAPS     4u
+
+#define STALL_MS      500.0 /* a call that waits for longer is reported with this word; */
+#define STALL_WORD    " has waited "
+#define REPORT_MS     1000.0 /* one that has ended meanwhile perhaps not, and a pause is more than the call */
+#define STILL_LOST_MS 20000u /* nobody is given up within NOTICE_MS */
 
 /* 24 processes, and soft-RoCE of 32 devices, on two emulated processors: a beat that is late says nothing there. */
 #define CROWD         8u /* nodes */
@@ -48,24 +52,39 @@ static bool stall_is_reported(void *argument) {
         const struct fleet *fleet = argument;
 
         for (uint32_t node = 0; node < fleet->n_nodes; node++)
-                if (fleet_log_has(fleet, node, " has waited "))
+                if (fleet_log_has(fleet, node, STALL_WORD))
                         return true;
         return false;
 }
 
-static void show_pause(struct fleet *fleet, const char *what) {
+/* The longest since the last look. */
+static double bounded_pause_ms(struct fleet *fleet, const char *what) {
         double ms = traffic_longest_ms(fleet);
 
-        print_message("%s: longest pause %.0f ms\n", what, ms);
         if (ms > PAUSE_MS * proc_time_scale())
                 fail_msg("%s: a pause of %.0f ms is above %.0f ms", what, ms, PAUSE_MS * proc_time_scale());
-        if (ms > STALL_MS && !proc_await(stall_is_reported, fleet, NOTICE_MS))
+        return ms;
+}
+
+/* From here on: every rank has ended a call since the logs were marked, so what it waits for now is reported behind. */
+static void watch_pauses(struct fleet *fleet) {
+        fleet_log_mark(fleet);
+        traffic_await(fleet, 1, MEND_MS);
+        (void)bounded_pause_ms(fleet, "before");
+}
+
+static void show_pause(struct fleet *fleet, const char *what) {
+        double ms = bounded_pause_ms(fleet, what);
+
+        print_message("%s: longest pause %.0f ms\n", what, ms);
+        if (ms > REPORT_MS && !proc_await(stall_is_reported, fleet, NOTICE_MS))
                 fail_msg("%s: nobody has reported a pause of %.0f ms", what, ms);
 }
 
 static void break_and_mend(struct fleet *fleet, const char *broken, const char *mended) {
         struct fleet_routes routes;
 
+        watch_pauses(fleet);
         (void)fleet_link(fleet, 0, 0, broken, NULL);
         await_noticed(fleet);
         traffic_await(fleet, 2 * ROUND, MEND_MS);
@@ -76,12 +95,14 @@ static void break_and_mend(struct fleet *fleet, const char *broken, const char *
         if (routes.n_up != 0 || routes.errors == 0)
                 fail_msg("rail 0 is broken, but %u of its routes are up, with %" PRIu64 " errors", routes.n_up,
                          routes.errors);
+        watch_pauses(fleet);
         (void)fleet_link(fleet, 0, 0, mended, NULL);
         await_mended(fleet);
         show_pause(fleet, mended);
 }
 
 static void flap(struct fleet *fleet) {
+        watch_pauses(fleet);
         for (uint32_t i = 0; i < FLAPS; i++) {
                 (void)fleet_link(fleet, 0, 0, "down", NULL);
                 (void)fleet_link(fleet, 0, 0, "up", NULL);
@@ -91,10 +112,31 @@ static void flap(struct fleet *fleet) {
         await_mended(fleet);
 }
 
+/* No rail carries anything of node a until every node has said whom its ranks wait for, and nobody is given up so soon:
+ * then all go on. */
+static void stand_still(struct fleet *fleet) {
+        double ms;
+
+        watch_pauses(fleet);
+        for (uint32_t rail = 0; rail < fleet->n_rails; rail++)
+                (void)fleet_link(fleet, 0, rail, "drop", NULL);
+        for (uint32_t node = 0; node < fleet->n_nodes; node++)
+                if (!fleet_await_log(fleet, node, STALL_WORD, NOTICE_MS))
+                        fail_msg("node %c has not reported that its ranks wait", (int)('a' + node));
+        for (uint32_t rail = 0; rail < fleet->n_rails; rail++)
+                (void)fleet_link(fleet, 0, rail, "ok", NULL);
+        traffic_await(fleet, ROUND, MEND_MS);
+        ms = traffic_longest_ms(fleet);
+        print_message("all nodes have reported that their ranks wait; longest pause %.0f ms\n", ms);
+        assert_true(ms > STALL_MS);
+        await_mended(fleet);
+}
+
 /* All ports of rail 0; the routes are slow, but there. */
 static void impair(struct fleet *fleet, const char *action, const char *value, uint32_t steps) {
         uint64_t packets, dropped, all_packets = 0, all_dropped = 0;
 
+        watch_pauses(fleet);
         for (uint32_t node = 0; node < fleet->n_nodes; node++)
                 (void)fleet_link(fleet, node, 0, action, value);
         traffic_await(fleet, steps, 2 * MEND_MS);
@@ -118,6 +160,8 @@ void faults_run(struct fleet *fleet, const struct scenario *scenario) {
                 fleet->lost_ms = CROWD_LOST_MS;
                 fleet->timeout = CROWD_TIMEOUT;
         }
+        if (scenario->kind == FAULT_STILL)
+                fleet->lost_ms = STILL_LOST_MS;
         fleet_start(fleet, FLEET_PLAIN);
         traffic_start(fleet, scenario->n_ranks);
         await_mended(fleet); /* all rails carry data */
@@ -130,6 +174,9 @@ void faults_run(struct fleet *fleet, const struct scenario *scenario) {
                 break;
         case FAULT_FLAP:
                 flap(fleet);
+                break;
+        case FAULT_STILL:
+                stand_still(fleet);
                 break;
         case FAULT_LOSS:
                 impair(fleet, "loss", "1", 5 * ROUND);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/cmocka_all.h"
@@ -114,11 +115,22 @@ void fleet_sockets(const struct fleet *fleet, uint32_t nodes, char text[1024]) {
                                                  fleet->node[node].socket);
 }
 
+void fleet_log_mark(struct fleet *fleet) {
+        for (uint32_t node = 0; node < fleet->n_nodes; node++) {
+                struct stat st;
+
+                assert_int_equal(stat(fleet->node[node].log, &st), 0);
+                fleet->log_from[node] = (long)st.st_size;
+        }
+}
+
 bool fleet_log_has(const struct fleet *fleet, uint32_t node, const char *word) {
         char line[1024];
         FILE *file = fopen(fleet->node[node].log, "re");
         bool found = false;
 
+        if (file)
+                assert_int_equal(fseek(file, fleet->log_from[node], SEEK_SET), 0);
         while (file && !found && fgets(line, sizeof(line), file))
                 found = strstr(line, word) != NULL;
         if (file)

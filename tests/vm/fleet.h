@@ -25,6 +25,7 @@ struct fleet {
         const char *name;      /* of the scenario: for logs */
         uint32_t lost_ms;      /* after which a silent node or connection is given up; 0: the daemons' default */
         uint32_t timeout;      /* of queue pairs; 0: the daemons' default */
+        long log_from[FLEET_NODES_MAX]; /* lines before it are not looked at */
         struct team team;
         uint64_t random;
         char text[FLEET_NODES_MAX][FLEET_ARGUMENTS_MAX][160];
@@ -47,6 +48,8 @@ void fleet_cleanup(struct fleet *fleet);
 
 /* Client sockets of the nodes of the set (bit n: node n), with commas between them. */
 void fleet_sockets(const struct fleet *fleet, uint32_t nodes, char text[1024]);
+/* What all nodes have logged so far is not looked at any more. */
+void fleet_log_mark(struct fleet *fleet);
 /* Is there a line with that word in the node's log? */
 bool fleet_log_has(const struct fleet *fleet, uint32_t node, const char *word);
 bool fleet_await_log(const struct fleet *fleet, uint32_t node, const char *word, uint32_t timeout_ms);

@@ -16,12 +16,19 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static const struct scenario short_list[] = {
-        {"collectives-2x2", collectives_run, 0, 2, 2, 4},    {"collectives-3x1", collectives_run, 5, 3, 1, 5},
-        {"collectives-4x2", collectives_run, 5, 4, 2, 4},    {"down-2x2", faults_run, FAULT_DOWN, 2, 2, 4},
-        {"drop-3x2", faults_run, FAULT_DROP, 3, 2, 3},       {"flap-2x2", faults_run, FAULT_FLAP, 2, 2, 2},
-        {"loss-2x2", faults_run, FAULT_LOSS, 2, 2, 2},       {"delay-3x2", faults_run, FAULT_DELAY, 3, 2, 3},
-        {"last-rail-2x1", losses_run, LOSS_RAILS, 2, 1, 4},  {"last-rails-silent-3x2", losses_run, LOSS_DROP, 3, 2, 3},
-        {"node-killed-3x2", losses_run, LOSS_KILL, 3, 2, 6}, {"node-silent-2x1", losses_run, LOSS_SILENT, 2, 1, 4},
+        {"collectives-2x2", collectives_run, 0, 2, 2, 4},
+        {"collectives-3x1", collectives_run, 5, 3, 1, 5},
+        {"collectives-4x2", collectives_run, 5, 4, 2, 4},
+        {"down-2x2", faults_run, FAULT_DOWN, 2, 2, 4},
+        {"drop-3x2", faults_run, FAULT_DROP, 3, 2, 3},
+        {"flap-2x2", faults_run, FAULT_FLAP, 2, 2, 2},
+        {"still-2x2", faults_run, FAULT_STILL, 2, 2, 4},
+        {"loss-2x2", faults_run, FAULT_LOSS, 2, 2, 2},
+        {"delay-3x2", faults_run, FAULT_DELAY, 3, 2, 3},
+        {"last-rail-2x1", losses_run, LOSS_RAILS, 2, 1, 4},
+        {"last-rails-silent-3x2", losses_run, LOSS_DROP, 3, 2, 3},
+        {"node-killed-3x2", losses_run, LOSS_KILL, 3, 2, 6},
+        {"node-silent-2x1", losses_run, LOSS_SILENT, 2, 1, 4},
         {"strangers-4x1", strangers_run, 0, 4, 1, 2},
 };
 

@@ -20,6 +20,7 @@ enum fault {
         FAULT_DOWN,  /* the cable is pulled, and plugged in again */
         FAULT_DROP,  /* all that the node sends there vanishes, for a while */
         FAULT_FLAP,  /* pulled and plugged in at once, again and again */
+        FAULT_STILL, /* all that the node sends anywhere vanishes, until all ranks wait; but nobody is lost */
         FAULT_LOSS,  /* 1 % vanishes, of what all nodes send over the rail */
         FAULT_DELAY, /* 5 ms later, of all nodes */
 };
