@@ -6,6 +6,7 @@
  */
 #include "tests/vm/fleet.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <net/if.h>
 #include <stdarg.h>
@@ -22,6 +23,7 @@
 
 #define LINK_MS 20000u
 #define CERT_MS 60000u
+#define TRIPS   5u
 
 /* ---- starting and ending ----------------------------------------------------------------------------------------- */
 static void add(struct fleet *fleet, uint32_t node, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -203,6 +205,45 @@ void fleet_link_counts(uint32_t node, uint32_t rail, uint64_t *ret_packets, uint
             sscanf(output, "%" SCNu64 " %" SCNu64, ret_packets, ret_dropped) != 2)
                 fail_msg("vm-link %s counts says: %.100s", port, output);
         free(output);
+}
+
+/* Bound to the node's port, as sockets of its rail are: what it sends goes over the cable. */
+static int port_socket(uint32_t node, uint32_t rail, struct sockaddr_in *ret_address) {
+        const struct timeval patience = {.tv_sec = LINK_MS / 1000};
+        socklen_t size = sizeof(*ret_address);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        char text[32];
+
+        assert_true(fd >= 0);
+        snprintf(text, sizeof(text), "%c%u", (int)('a' + node), rail);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, text, (socklen_t)strlen(text)), 0);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)), 0);
+        snprintf(text, sizeof(text), "10.77.%u.%u", rail, node + 1);
+        *ret_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = inet_addr(text)};
+        assert_int_equal(bind(fd, (const struct sockaddr *)ret_address, size), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)ret_address, &size), 0);
+        return fd;
+}
+
+double fleet_round_trip_ms(const struct fleet *fleet, uint32_t from, uint32_t to, uint32_t rail) {
+        struct sockaddr_in here, there;
+        int listener = port_socket(to, rail, &there);
+        double least_ms = 0, ms;
+
+        assert_true(from < fleet->n_nodes && to < fleet->n_nodes && rail < fleet->n_rails);
+        assert_int_equal(listen(listener, TRIPS), 0);
+        for (uint32_t i = 0; i < TRIPS; i++) {
+                int fd = port_socket(from, rail, &here);
+                uint64_t at_ns = clock_now_ns();
+
+                /* It returns when the other end has answered. */
+                assert_int_equal(connect(fd, (const struct sockaddr *)&there, sizeof(there)), 0);
+                ms = (double)(clock_now_ns() - at_ns) / 1e6;
+                least_ms = i == 0 || ms < least_ms ? ms : least_ms;
+                close(fd);
+        }
+        close(listener);
+        return least_ms;
 }
 
 /* ---- what operators see ------------------------------------------------------------------------------------------ */

@@ -59,6 +59,8 @@ bool fleet_await_log(const struct fleet *fleet, uint32_t node, const char *word,
 uint64_t fleet_link(const struct fleet *fleet, uint32_t node, uint32_t rail, const char *action, const char *value);
 /* Packets that vm-link's loss or delay has met there, and those that it dropped. */
 void fleet_link_counts(uint32_t node, uint32_t rail, uint64_t *ret_packets, uint64_t *ret_dropped);
+/* How long a packet takes from a node to another one's port on the same rail and back: the quickest of a few. */
+double fleet_round_trip_ms(const struct fleet *fleet, uint32_t from, uint32_t to, uint32_t rail);
 
 struct fleet_routes fleet_routes(const struct fleet *fleet, uint32_t node, uint32_t rail);
 /* Waits until none, or all, of these routes are up. */
