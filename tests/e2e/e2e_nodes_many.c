@@ -150,18 +150,18 @@ static double round_trip_ms(const struct world *world) {
         return most;
 }
 
-/* Was it quick? */
+/* Was each of them quick? */
 static bool show_times(const struct world *world) {
-        double all[COMMS - 1], first = made_ms(0), trip = round_trip_ms(world), median;
+        double all[COMMS - 1], first = made_ms(0), trip = round_trip_ms(world), worst;
 
         for (uint32_t i = 1; i < COMMS; i++)
                 all[i - 1] = made_ms(i);
         qsort(all, COMMS - 1, sizeof(all[0]), by_size);
-        median = all[(COMMS - 1) / 2];
+        worst = all[COMMS - 2];
         print_message("made in ms: first %.2f, others median %.2f, worst %.2f; round trip %.2f; %.0f and two round "
                       "trips would be right\n",
-                      first, median, all[COMMS - 2], trip, MAKE_MS);
-        return proc_time_scale() > 1 || median <= MAKE_MS + 2 * trip;
+                      first, all[(COMMS - 1) / 2], worst, trip, MAKE_MS);
+        return proc_time_scale() > 1 || worst <= MAKE_MS + 2 * trip;
 }
 
 static bool make_series(struct world *world) {
