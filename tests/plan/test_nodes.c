@@ -7,7 +7,10 @@
 #include "plan/cost.h"
 #include "plan/rails.h"
 #include "plan/verify.h"
+#include "tests/time_scale.h"
 #include "worlds.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static uint64_t seed;
 
@@ -122,6 +125,33 @@ static void test_accepts(void **state) {
                         letters[r]--; /* squares modulo 11 are 0, 1, 3, 4, 5, 9 */
         accept(letters, false, &n_plans, &n_runs);
         print_message("%u plans over nodes accepted, %u runs of two requests each\n", n_plans, n_runs);
+}
+
+/* Any number of nodes: those that are no powers of two are where doubling and trees have something left over. With one
+ * rank each, and with two on one in the midst. */
+static void test_accepts_any_count(void **state) {
+        static const uint32_t counts[] = {6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 31, 33, 63};
+        const bool slow = time_scale() > 1; /* with sanitizers the larger ones take very long */
+        uint32_t n_plans = 0, n_runs = 0;
+
+        (void)state;
+        for (uint32_t i = 0; i < COUNT_OF(counts) && counts[i] <= (slow ? 15 : 63); i++) {
+                for (uint32_t more = 0; more < (slow || counts[i] > 33 ? 1 : 2); more++) {
+                        char letters[PLAN_RANKS_MAX + 1];
+                        uint32_t n = counts[i];
+
+                        for (uint32_t r = 0; r < n; r++)
+                                letters[r] = (char)('a' + r);
+                        if (more) {
+                                letters[n] = (char)('a' + n / 2);
+                                n++;
+                        }
+                        letters[n] = 0;
+                        accept(letters, false, &n_plans, &n_runs);
+                }
+        }
+        print_message("%u plans over 6 to %u nodes accepted, %u runs of two requests each\n", n_plans, slow ? 15 : 63,
+                      n_runs);
 }
 
 /* One slot is enough for all but rings, also where one rank carries many shards. */
@@ -416,11 +446,11 @@ static int setup(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_mapping),        cmocka_unit_test(test_build),
-                cmocka_unit_test(test_accepts),        cmocka_unit_test(test_single_slot),
-                cmocka_unit_test(test_alike),          cmocka_unit_test(test_refuses_far),
-                cmocka_unit_test(test_refuses_broken), cmocka_unit_test(test_double_tree),
-                cmocka_unit_test(test_executed),
+                cmocka_unit_test(test_mapping),     cmocka_unit_test(test_build),
+                cmocka_unit_test(test_accepts),     cmocka_unit_test(test_accepts_any_count),
+                cmocka_unit_test(test_single_slot), cmocka_unit_test(test_alike),
+                cmocka_unit_test(test_refuses_far), cmocka_unit_test(test_refuses_broken),
+                cmocka_unit_test(test_double_tree), cmocka_unit_test(test_executed),
         };
 
         return cmocka_run_group_tests(tests, setup, NULL);
