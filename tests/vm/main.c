@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The scenarios, as a program for the guest of rxe-vm: vm_scenarios TRANSPORT [NAME...]. Without names one of
- * collectives and one of faults out of the short list, by the seed; with RAILMUX_VM=all all of that list, with
- * RAILMUX_FULL=1 all that the guest has nodes and rails for.
+ * The scenarios, as a program for the guest of rxe-vm: vm_scenarios TRANSPORT [NAME...]. Without names one of each
+ * kind (collectives, faults, losses, strangers) out of the short list, by the seed; with RAILMUX_VM=all all of that
+ * list, with RAILMUX_FULL=1 all that the guest has nodes and rails for.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +149,8 @@ int main(int argc, char **argv) {
         if (argc == 2 && !wants_all()) {
                 choose_one(&s, collectives_run, argv[1], random);
                 choose_one(&s, faults_run, argv[1], random / 16);
+                choose_one(&s, losses_run, argv[1], random / 256);
+                choose_one(&s, strangers_run, argv[1], random / 4096);
         } else {
                 choose(&s, short_list, COUNT_OF(short_list), argc, argv);
         }
