@@ -302,7 +302,7 @@ static int executor_op_send_object(struct executor_link *link, struct executor_o
                 message->ring_attach = &ring_attach;
                 return frame_send(link->fd, &message->base,
                                   (const int[]){ring->client_fd, session_ring_executor_fd(ring), ring->event_fd}, 3);
-        default:
+        default: /* EXECUTOR_OP_BUFFER_IMPORT */
                 buffer = buffer_find(session, op->sub);
                 *ret_gone = !buffer;
                 if (!buffer)
@@ -442,7 +442,7 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_RANK_LEAVE;
                 message->rank_leave = &leave;
                 break;
-        default:
+        default: /* EXECUTOR_OP_QUERY */
                 message->body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_QUERY;
                 message->query = &query;
                 break;
@@ -453,10 +453,10 @@ static int executor_op_send_plain(struct executor_link *link, struct executor_op
 bool executor_op_send(struct executor_link *link, struct executor_op *op, bool *ret_sent, int *ret_condition) {
         Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
         bool gone = false;
-        int r;
+        int r = -EINVAL;
 
         message.id = op->id;
-        switch (op->kind) {
+        switch (op->kind) { /* all, so that the compiler names one that is new and missing here */
         case EXECUTOR_OP_SESSION_ATTACH:
         case EXECUTOR_OP_RING_ATTACH:
         case EXECUTOR_OP_BUFFER_IMPORT:
@@ -470,7 +470,18 @@ bool executor_op_send(struct executor_link *link, struct executor_op *op, bool *
         case EXECUTOR_OP_REACH_IMPORT:
                 r = executor_op_send_reach(link, op, &message, &gone);
                 break;
-        default:
+        case EXECUTOR_OP_SESSION_DETACH:
+        case EXECUTOR_OP_BUFFER_RETIRE:
+        case EXECUTOR_OP_BUFFER_REACH:
+        case EXECUTOR_OP_REACH_RETIRE:
+        case EXECUTOR_OP_REACH_FORGET:
+        case EXECUTOR_OP_COMM_ABORT:
+        case EXECUTOR_OP_COMM_DETACH:
+        case EXECUTOR_OP_COMM_HOLD:
+        case EXECUTOR_OP_COMM_RELEASE:
+        case EXECUTOR_OP_RANK_LEAVE:
+        case EXECUTOR_OP_QUERY:
+        case EXECUTOR_OP_DRAIN:
                 r = executor_op_send_plain(link, op, &message, &gone);
                 break;
         }

@@ -138,10 +138,10 @@ static int parse_options(int argc, char **argv, bool given, struct arguments *ar
                 {"help", no_argument, NULL, OPT_HELP},
                 {0},
         };
-        int c, level;
+        int c, level, which = 0;
 
         optind = 0; /* begin anew */
-        while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+        while ((c = getopt_long(argc, argv, "", options, &which)) >= 0) {
                 uint32_t *number = NULL, min = 0, max = 0;
 
                 switch (c) {
@@ -213,7 +213,8 @@ static int parse_options(int argc, char **argv, bool given, struct arguments *ar
                         return -EINVAL;
                 }
                 if (number && (parse_u32(optarg, number) || *number < min || *number > max)) {
-                        fprintf(stderr, "railmux-executor: '%s' is no number in %u .. %u\n", optarg, min, max);
+                        fprintf(stderr, "railmux-executor: --%s '%s': allowed are numbers from %u to %u\n",
+                                options[which].name, optarg, min, max);
                         return -EINVAL;
                 }
         }

@@ -78,9 +78,3 @@ int plane_plugin_load(const char *backend, struct plane_plugin *ret_plugin, char
         *ret_plugin = plugin;
         return 0;
 }
-
-void plane_plugin_unload(struct plane_plugin *plugin) {
-        if (plugin->handle)
-                dlclose(plugin->handle);
-        *plugin = (struct plane_plugin){0};
-}

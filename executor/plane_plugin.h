@@ -15,6 +15,5 @@ enum {
 };
 
 /* backend: a name ("hip") or a path, which has a '/'. $RAILMUX_GPU_PLUGIN is a path that comes first. 0, or a condition
- * and a sentence. */
+ * and a sentence. It stays loaded. */
 int plane_plugin_load(const char *backend, struct plane_plugin *ret_plugin, char error[PLANE_TEXT]);
-void plane_plugin_unload(struct plane_plugin *plugin);

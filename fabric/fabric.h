@@ -158,7 +158,7 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
  * on its way is disturbed.
  */
 int fabric_rail_drain(struct fabric *fabric, const char *name, bool drain);
-/* A rail set down has no connections and makes none: its routes fail. For operators, and for a NIC that is gone. */
+/* A rail set down has no connections and makes none: its routes fail, as those of a NIC that is gone do. For tests. */
 int fabric_rail_enable(struct fabric *fabric, const char *name, bool enable);
 
 /*

@@ -11,14 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NODES_ONLINE "/sys/devices/system/node/online"
 
 struct topology_place {
         hwloc_topology_t hwloc; /* NULL: one node, nothing to place */
         uint32_t n_numa;
-        size_t cache_bytes;
 };
 
 static int failed(void) {
@@ -43,16 +41,12 @@ static bool one_node_only(void) {
 
 int topology_place_new(struct topology_place **ret_place) {
         struct topology_place *place = calloc(1, sizeof(*place));
-        hwloc_obj_t cache;
         int n;
 
         if (!place)
                 return -ENOMEM;
         if (one_node_only()) {
-                long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-
                 place->n_numa = 1;
-                place->cache_bytes = bytes > 0 ? (size_t)bytes : 0;
                 *ret_place = place;
                 return 0;
         }
@@ -67,8 +61,6 @@ int topology_place_new(struct topology_place **ret_place) {
         }
         n = hwloc_get_nbobjs_by_type(place->hwloc, HWLOC_OBJ_NUMANODE);
         place->n_numa = n > 0 ? (uint32_t)n : 1;
-        cache = hwloc_get_obj_by_type(place->hwloc, HWLOC_OBJ_L2CACHE, 0);
-        place->cache_bytes = cache ? cache->attr->cache.size : 0;
         *ret_place = place;
         return 0;
 }
@@ -88,10 +80,6 @@ uint32_t topology_place_of_gpu(const struct topology_place *place, uint32_t gpu)
         return gpu % topology_place_count(place);
 }
 
-size_t topology_place_cache_bytes(const struct topology_place *place) {
-        return place ? place->cache_bytes : 0;
-}
-
 static hwloc_obj_t place_node(const struct topology_place *place, uint32_t numa) {
         return numa < place->n_numa && place->hwloc ? hwloc_get_obj_by_type(place->hwloc, HWLOC_OBJ_NUMANODE, numa)
                                                     : NULL;
@@ -105,17 +93,4 @@ int topology_place_thread(const struct topology_place *place, uint32_t numa) {
         if (!node)
                 return -ERANGE;
         return hwloc_set_cpubind(place->hwloc, node->cpuset, HWLOC_CPUBIND_THREAD) < 0 ? failed() : 0;
-}
-
-int topology_place_memory(const struct topology_place *place, void *address, size_t bytes, uint32_t numa) {
-        hwloc_obj_t node = place_node(place, numa);
-
-        if (numa < place->n_numa && !place->hwloc)
-                return 0;
-        if (!node)
-                return -ERANGE;
-        return hwloc_set_area_membind(place->hwloc, address, bytes, node->nodeset, HWLOC_MEMBIND_BIND,
-                                      HWLOC_MEMBIND_BYNODESET) < 0
-                       ? failed()
-                       : 0;
 }

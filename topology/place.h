@@ -17,10 +17,5 @@ struct topology_place *topology_place_free(struct topology_place *place);
 uint32_t topology_place_count(const struct topology_place *place);
 /* Which of them, 0 .. count - 1, an emulated GPU belongs to. */
 uint32_t topology_place_of_gpu(const struct topology_place *place, uint32_t gpu);
-/* Second-level cache of a core in bytes; 0: unknown. */
-size_t topology_place_cache_bytes(const struct topology_place *place);
 /* Keeps the calling thread on the CPUs of a node. 0, -ERANGE or -errno. */
 int topology_place_thread(const struct topology_place *place, uint32_t numa);
-/* Pages of [address, address + bytes) that are not there yet come from a node if it has any left. 0, -ERANGE, -errno.
- */
-int topology_place_memory(const struct topology_place *place, void *address, size_t bytes, uint32_t numa);

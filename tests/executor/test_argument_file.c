@@ -77,7 +77,8 @@ static bool ends(const char *text, int status, const char *says) {
 
 static void test_program(void **state) {
         (void)state;
-        assert_true(ends("RAILMUX_EXECUTOR_ARGUMENTS=--socket /x --gpus 65", 2, "'65' is no number in 1 .. 64"));
+        assert_true(ends("RAILMUX_EXECUTOR_ARGUMENTS=--socket /x --gpus 65", 2,
+                         "--gpus '65': allowed are numbers from 1 to 64"));
         assert_true(ends("RAILMUX_EXECUTOR_ARGUMENTS=--socket /x --backend /proc/self/fd/9", 2, "may not say a path"));
         assert_true(ends("RAILMUX_EXECUTOR_ARGUMENTS=--socket /x --backen=./x.so", 2, "may not say a path"));
         assert_true(ends("RAILMUX_EXECUTOR_ARGUMENTS=--socket /x --backend no_such", 1, "no_such"));

@@ -6,22 +6,18 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "topology/place.h"
 
 static void this_host(void **state) {
         struct topology_place *place;
-        size_t bytes = 1u << 20;
         cpu_set_t before, after;
-        unsigned char *memory;
 
         (void)state;
         assert_int_equal(topology_place_new(&place), 0);
         assert_true(topology_place_count(place) >= 1);
         assert_int_equal(topology_place_of_gpu(place, 0), 0);
         assert_int_equal(topology_place_thread(place, topology_place_count(place)), -ERANGE);
-        assert_int_equal(topology_place_memory(place, NULL, 0, topology_place_count(place)), -ERANGE);
 
         assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
         if (topology_place_thread(place, 0) == 0) { /* a subset, and never nothing */
@@ -30,11 +26,6 @@ static void this_host(void **state) {
                 CPU_AND(&before, &before, &after);
                 assert_true(CPU_EQUAL(&before, &after));
         }
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        assert_true(memory != MAP_FAILED);
-        (void)topology_place_memory(place, memory, bytes, 0); /* may be refused, but the memory must stay usable */
-        memset(memory, 1, bytes);
-        munmap(memory, bytes);
         assert_null(topology_place_free(place));
 }
 
@@ -48,7 +39,6 @@ static void four_nodes(void **state) {
         assert_int_equal(topology_place_count(place), 4);
         for (uint32_t gpu = 0; gpu < 16; gpu++)
                 assert_int_equal(topology_place_of_gpu(place, gpu), gpu % 4);
-        assert_int_equal(topology_place_cache_bytes(place), 2u << 20);
         assert_int_equal(topology_place_thread(place, 4), -ERANGE);
         topology_place_free(place);
 }
@@ -57,7 +47,6 @@ static void nothing_known(void **state) {
         (void)state;
         assert_int_equal(topology_place_count(NULL), 1);
         assert_int_equal(topology_place_of_gpu(NULL, 7), 0);
-        assert_int_equal(topology_place_cache_bytes(NULL), 0);
         assert_null(topology_place_free(NULL));
 }
 

@@ -67,24 +67,24 @@ static const struct command {
         Railmux__Control__Request__BodyCase body;
         int (*show)(const struct answer *answer, const struct show_options *options, FILE *out);
         json_t *(*json)(const struct answer *answer);
-        bool argument;
+        const char *argument; /* what it stands for; NULL: none */
 } commands[] = {
-        {"status", NULL, RAILMUX__CONTROL__REQUEST__BODY_STATUS, show_status, json_status, false},
-        {"tenants", NULL, RAILMUX__CONTROL__REQUEST__BODY_TENANTS, show_tenants, json_tenants, false},
-        {"sessions", NULL, RAILMUX__CONTROL__REQUEST__BODY_SESSIONS, show_sessions, json_sessions, false},
-        {"comms", NULL, RAILMUX__CONTROL__REQUEST__BODY_COMMS, show_comms, json_comms, false},
-        {"gpus", NULL, RAILMUX__CONTROL__REQUEST__BODY_GPUS, show_gpus, json_gpus, false},
-        {"peers", NULL, RAILMUX__CONTROL__REQUEST__BODY_PEERS, show_peers, json_peers, false},
-        {"rails", NULL, RAILMUX__CONTROL__REQUEST__BODY_RAILS, show_rails, json_rails, false},
-        {"routes", NULL, RAILMUX__CONTROL__REQUEST__BODY_ROUTES, show_routes, json_routes, false},
-        {"topology", NULL, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY, show_topology, json_topology, false},
-        {"metrics", NULL, RAILMUX__CONTROL__REQUEST__BODY_METRICS, show_metrics, json_metrics, false},
-        {"version", "versions", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION, show_version, json_version, false},
-        {"drain", NULL, RAILMUX__CONTROL__REQUEST__BODY_DRAIN, show_drain, json_drain, true},
-        {"drain-rail", "drain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, true},
-        {"undrain-rail", "undrain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, true},
-        {"reload", NULL, RAILMUX__CONTROL__REQUEST__BODY_RELOAD, NULL, NULL, false},
-        {"log-level", "log_level", RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL, NULL, NULL, true},
+        {"status", NULL, RAILMUX__CONTROL__REQUEST__BODY_STATUS, show_status, json_status, NULL},
+        {"tenants", NULL, RAILMUX__CONTROL__REQUEST__BODY_TENANTS, show_tenants, json_tenants, NULL},
+        {"sessions", NULL, RAILMUX__CONTROL__REQUEST__BODY_SESSIONS, show_sessions, json_sessions, NULL},
+        {"comms", NULL, RAILMUX__CONTROL__REQUEST__BODY_COMMS, show_comms, json_comms, NULL},
+        {"gpus", NULL, RAILMUX__CONTROL__REQUEST__BODY_GPUS, show_gpus, json_gpus, NULL},
+        {"peers", NULL, RAILMUX__CONTROL__REQUEST__BODY_PEERS, show_peers, json_peers, NULL},
+        {"rails", NULL, RAILMUX__CONTROL__REQUEST__BODY_RAILS, show_rails, json_rails, NULL},
+        {"routes", NULL, RAILMUX__CONTROL__REQUEST__BODY_ROUTES, show_routes, json_routes, NULL},
+        {"topology", NULL, RAILMUX__CONTROL__REQUEST__BODY_TOPOLOGY, show_topology, json_topology, NULL},
+        {"metrics", NULL, RAILMUX__CONTROL__REQUEST__BODY_METRICS, show_metrics, json_metrics, NULL},
+        {"version", "versions", RAILMUX__CONTROL__REQUEST__BODY_GET_VERSION, show_version, json_version, NULL},
+        {"drain", NULL, RAILMUX__CONTROL__REQUEST__BODY_DRAIN, show_drain, json_drain, "EXECUTOR"},
+        {"drain-rail", "drain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, "RAIL"},
+        {"undrain-rail", "undrain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, "RAIL"},
+        {"reload", NULL, RAILMUX__CONTROL__REQUEST__BODY_RELOAD, NULL, NULL, NULL},
+        {"log-level", "log_level", RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL, NULL, NULL, "LEVEL"},
 };
 
 struct invocation {
@@ -135,6 +135,16 @@ static int usage(const struct invocation *invocation, const char *what, const ch
         return fail(invocation, EXIT_USAGE, "RMX_E_INVALID", message);
 }
 
+/* All commands. */
+static const char *list_commands(char list[USAGE_TEXT]) {
+        size_t length = (size_t)snprintf(list, USAGE_TEXT, "commands are");
+
+        for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]) && length < USAGE_TEXT; i++)
+                length +=
+                        (size_t)snprintf(list + length, USAGE_TEXT - length, "%s%s", i ? ", " : " ", commands[i].name);
+        return list;
+}
+
 /* What only some commands have, and one form of output at a time. */
 static int check_options(const struct invocation *invocation) {
         int forms = invocation->json + invocation->dot + !!invocation->xml + !!invocation->svg;
@@ -179,6 +189,7 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                 {NULL, 0, NULL, 0},
         };
         const char *environment = getenv("RAILMUX_CONTROL");
+        char list[USAGE_TEXT];
         int c;
 
         *invocation = (struct invocation){.control = environment && *environment ? environment : DEFAULT_CONTROL};
@@ -222,19 +233,18 @@ static int parse_argv(struct invocation *invocation, int argc, char **argv) {
                 }
         }
         if (optind == argc)
-                return usage(invocation, "a command is missing",
-                             "one of status, tenants, sessions, comms, gpus, peers, rails, routes, "
-                             "topology, metrics, version, drain, drain-rail, undrain-rail, "
-                             "reload, log-level");
+                return usage(invocation, "a command is missing", list_commands(list));
         for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
                 if (strcmp(argv[optind], commands[i].name) == 0)
                         invocation->command = &commands[i];
         if (!invocation->command)
-                return usage(invocation, argv[optind], "unknown command");
+                return usage(invocation, argv[optind], list_commands(list));
         optind++;
         if (invocation->command->argument) {
-                if (optind == argc)
-                        return usage(invocation, invocation->command->name, "its argument is missing");
+                if (optind == argc) {
+                        snprintf(list, sizeof(list), "%s is missing", invocation->command->argument);
+                        return usage(invocation, invocation->command->name, list);
+                }
                 invocation->argument = argv[optind++];
         }
         if (optind < argc)
