@@ -55,7 +55,17 @@ static int buffer_call(struct rmx_session *session, const char *what, struct rpc
         return *ret_given_up ? error_set(r, "%s: the communicator was aborted meanwhile", what) : r;
 }
 
-static int buffer_forget_for(struct rmx_session *session, const char *what, uint32_t id, struct rmx_cancel *cancel) {
+int buffer_announce(struct rmx_session *session, const char *what, struct rpc_call *call, struct rmx_cancel *cancel) {
+        bool given_up;
+        int r = buffer_call(session, what, call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, cancel, &given_up);
+
+        /* The daemon has made it, but its descriptor did not get through; or makes it when it comes to that. */
+        if (r && (call->answer.truncated || (given_up && call->ever_sent)))
+                buffer_post_destroy(session, call->message->buffer_create->buffer);
+        return r;
+}
+
+int buffer_forget(struct rmx_session *session, const char *what, struct rmx_cancel *cancel, uint32_t id) {
         Railmux__Session__BufferDestroy body = RAILMUX__SESSION__BUFFER_DESTROY__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message};
@@ -71,16 +81,11 @@ static int buffer_forget_for(struct rmx_session *session, const char *what, uint
         return r;
 }
 
-int buffer_forget(struct rmx_session *session, const char *what, uint32_t id) {
-        return buffer_forget_for(session, what, id, NULL);
-}
-
 int buffer_create(struct rmx_session *session, const char *what, size_t bytes, struct rmx_cancel *cancel,
                   struct buffer *ret_buffer) {
         Railmux__Session__BufferCreate body = RAILMUX__SESSION__BUFFER_CREATE__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message, .n_fds = 1};
-        bool given_up;
         void *address;
         int r;
 
@@ -88,13 +93,9 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
         body.bytes = bytes;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE;
         message.buffer_create = &body;
-        r = buffer_call(session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, cancel, &given_up);
-        if (r) {
-                /* The daemon has made it, but its descriptor did not get through; or makes it when it comes to that. */
-                if (call.answer.truncated || (given_up && call.ever_sent))
-                        buffer_post_destroy(session, body.buffer);
+        r = buffer_announce(session, what, &call, cancel);
+        if (r)
                 return r;
-        }
         if (call.answer.buffer.buffer != body.buffer || call.answer.buffer.bytes < bytes) {
                 frame_close_fds(call.answer.fds, call.answer.n_fds);
                 return error_set(RMX_E_INTERNAL, "%s: the daemon answered with another buffer", what);
@@ -102,7 +103,7 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
         r = memfd_map(call.answer.fds[0], call.answer.buffer.bytes, 1, 1, &address);
         frame_close_fds(call.answer.fds, call.answer.n_fds);
         if (r) {
-                (void)buffer_forget(session, what, body.buffer);
+                (void)buffer_forget(session, what, NULL, body.buffer);
                 return error_set(r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INTERNAL,
                                  "%s: %zu bytes of shared memory cannot be mapped (errno %d)", what, bytes, -r);
         }
@@ -113,7 +114,7 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
 int buffer_destroy(struct rmx_session *session, const char *what, struct rmx_cancel *cancel,
                    const struct buffer *buffer) {
         memfd_unmap(buffer->address, buffer->bytes);
-        return buffer_forget_for(session, what, buffer->id, cancel);
+        return buffer_forget(session, what, cancel, buffer->id);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------

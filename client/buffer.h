@@ -9,6 +9,7 @@
 
 struct device;
 struct rmx_cancel;
+struct rpc_call;
 struct rmx_session;
 
 /* One memfd of the daemon, mapped here. */
@@ -25,8 +26,9 @@ int buffer_create(struct rmx_session *session, const char *what, size_t bytes, s
 /* Unmaps it and gives it back to the daemon. RMX_*; the memory is gone in any case. */
 int buffer_destroy(struct rmx_session *session, const char *what, struct rmx_cancel *cancel,
                    const struct buffer *buffer);
-/* The daemon's half of that. */
-int buffer_forget(struct rmx_session *session, const char *what, uint32_t id);
+/* The daemon's halves of these; the call is a BUFFER_CREATE. */
+int buffer_announce(struct rmx_session *session, const char *what, struct rpc_call *call, struct rmx_cancel *cancel);
+int buffer_forget(struct rmx_session *session, const char *what, struct rmx_cancel *cancel, uint32_t id);
 
 struct buffer_entry {
         _Atomic uint64_t base;

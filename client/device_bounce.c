@@ -38,7 +38,8 @@ static struct device_region *region_find(struct device *device, size_t bytes) {
         return best;
 }
 
-static int region_new(struct device *device, const char *what, size_t bytes, struct device_region **ret_region) {
+static int region_new(struct device *device, const char *what, struct rmx_cancel *cancel, size_t bytes,
+                      struct device_region **ret_region) {
         char error[CLIENT_GPU_TEXT] = "";
         struct device_region *region;
         size_t size = REGION_BYTES_MIN;
@@ -55,7 +56,7 @@ static int region_new(struct device *device, const char *what, size_t bytes, str
                 free(region);
                 return error_set(r, "%s: %zu bytes of the library's own: %s", what, size, error);
         }
-        r = device_memory_name(device, what, &region->memory, (const void *)(uintptr_t)region->memory.base,
+        r = device_memory_name(device, what, cancel, &region->memory, (const void *)(uintptr_t)region->memory.base,
                                region->memory.bytes, &region->buffer, &offset);
         if (!r && !region->buffer)
                 r = error_set(RMX_E_UNSUPPORTED, "%s: GPU %u: no memory can be shared with the daemon", what,
@@ -80,7 +81,7 @@ int device_bounce_get(struct rmx_comm *comm, const char *what, uint32_t directio
         if (!region || region->memory.bytes < bytes) {
                 region = region_find(device, bytes);
                 if (!region) {
-                        r = region_new(device, what, bytes, &region);
+                        r = region_new(device, what, comm->cancel, bytes, &region);
                         if (!r)
                                 LL_PREPEND(device->regions, region);
                 }

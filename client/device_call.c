@@ -126,7 +126,8 @@ static int place(const struct operation *o, struct device_launch *launch, uint32
         if (launch->exchanged)
                 return RMX_OK;
         if (memory.residence == CLIENT_GPU_DEVICE)
-                r = device_memory_name(o->comm->device, o->what, &memory, address, bytes, &buffer, &offset);
+                r = device_memory_name(o->comm->device, o->what, o->comm->cancel, &memory, address, bytes, &buffer,
+                                       &offset);
         if (r)
                 return r;
         if (!buffer) {

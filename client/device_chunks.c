@@ -200,7 +200,7 @@ static bool span_alive(const struct client_gpu_ops *ops, const struct device_spa
 }
 
 /* The list changes only with memory->calls, which we have; its mutex is for those who read. */
-int device_chunks_sweep(struct device *device, const char *what) {
+int device_chunks_sweep(struct device *device, const char *what, struct rmx_cancel *cancel) {
         struct device_memory *memory = &device->memory;
         struct device_span *span, *next;
         int r = RMX_OK;
@@ -216,7 +216,7 @@ int device_chunks_sweep(struct device *device, const char *what) {
                 memory->n_spans--;
                 pthread_mutex_unlock(&memory->mutex);
                 if (span->buffer)
-                        r = buffer_forget(device->session, what, span->buffer);
+                        r = buffer_forget(device->session, what, cancel, span->buffer);
                 free(span);
                 if (r)
                         return r;
@@ -279,8 +279,8 @@ static int span_refused(struct device_span *span, int r) {
         }
 }
 
-static int span_announce(struct device *device, const char *what, const struct chunks *chunks,
-                         struct device_span *span) {
+static int span_announce(struct device *device, const char *what, struct rmx_cancel *cancel,
+                         const struct chunks *chunks, struct device_span *span) {
         Railmux__Session__DeviceMemory described = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
         uint64_t handle[CLIENT_GPU_HANDLE_BYTES / 8], bytes[FRAME_FDS_MANY];
         int fds[FRAME_FDS_MANY], r;
@@ -297,20 +297,20 @@ static int span_announce(struct device *device, const char *what, const struct c
         described.allocation_bytes = described.bytes = span->bytes;
         described.chunk_bytes = bytes;
         described.n_chunk_bytes = chunks->n;
-        r = device_memory_announce(device, what, &described, fds, chunks->n, &span->buffer);
+        r = device_memory_announce(device, what, cancel, &described, fds, chunks->n, &span->buffer);
         frame_close_fds(fds, chunks->n);
         return span_refused(span, r);
 }
 
 /* With memory->calls. */
-static int span_add(struct device *device, const char *what, const struct chunks *chunks, bool any_way,
-                    bool *ret_shared) {
+static int span_add(struct device *device, const char *what, struct rmx_cancel *cancel, const struct chunks *chunks,
+                    bool any_way, bool *ret_shared) {
         struct device_span *span = span_new(chunks);
         int r;
 
         if (!span)
                 return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
-        r = span_announce(device, what, chunks, span);
+        r = span_announce(device, what, cancel, chunks, span);
         *ret_shared = !r && span->buffer;
         if (r || (!span->buffer && !any_way)) {
                 free(span);
@@ -325,20 +325,21 @@ static int span_add(struct device *device, const char *what, const struct chunks
 
 /* With memory->calls. With neighbours, if that can be: another thread may have unmapped or replaced one just now, or it
  * is of another kind. */
-static int span_register(struct device *device, const char *what, const struct chunks *needed, uint64_t from,
-                         uint64_t end) {
+static int span_register(struct device *device, const char *what, struct rmx_cancel *cancel,
+                         const struct chunks *needed, uint64_t from, uint64_t end) {
         struct chunks chunks = *needed;
         bool shared = false;
         int r = RMX_OK;
 
         chunks_widen(device->ops, from, end, &chunks);
         if (chunks.n > needed->n)
-                r = span_add(device, what, &chunks, false, &shared);
-        return r || shared ? r : span_add(device, what, needed, true, &shared);
+                r = span_add(device, what, cancel, &chunks, false, &shared);
+        return r || shared ? r : span_add(device, what, cancel, needed, true, &shared);
 }
 
-int device_chunks_name(struct device *device, const char *what, const struct client_gpu_memory *first,
-                       const void *address, size_t bytes, uint32_t *ret_buffer, uint64_t *ret_offset) {
+int device_chunks_name(struct device *device, const char *what, struct rmx_cancel *cancel,
+                       const struct client_gpu_memory *first, const void *address, size_t bytes, uint32_t *ret_buffer,
+                       uint64_t *ret_offset) {
         const uint64_t from = (uintptr_t)address, end = from + bytes;
         struct device_memory *memory = &device->memory;
         struct chunks chunks;
@@ -351,9 +352,9 @@ int device_chunks_name(struct device *device, const char *what, const struct cli
                 return RMX_OK;
         pthread_mutex_lock(&memory->calls);
         if (!spans_find(memory, &chunks, from, ret_buffer, ret_offset)) { /* another thread may have been faster */
-                r = device_memory_sweep(device, what);
+                r = device_memory_sweep(device, what, cancel);
                 if (!r)
-                        r = span_register(device, what, &chunks, from, end);
+                        r = span_register(device, what, cancel, &chunks, from, end);
                 if (!r)
                         (void)spans_find(memory, &chunks, from, ret_buffer, ret_offset);
         }

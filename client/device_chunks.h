@@ -8,6 +8,7 @@
 
 struct device;
 struct device_memory;
+struct rmx_cancel;
 
 /* Chunks side by side that are one buffer. */
 struct device_span {
@@ -27,8 +28,9 @@ struct device_span {
 int device_chunks_check(const struct client_gpu_ops *ops, const char *what, const char *name,
                         const struct client_gpu_memory *first, const void *address, size_t bytes);
 /* As device_memory_name, of bytes that have been checked. */
-int device_chunks_name(struct device *device, const char *what, const struct client_gpu_memory *first,
-                       const void *address, size_t bytes, uint32_t *ret_buffer, uint64_t *ret_offset);
+int device_chunks_name(struct device *device, const char *what, struct rmx_cancel *cancel,
+                       const struct client_gpu_memory *first, const void *address, size_t bytes, uint32_t *ret_buffer,
+                       uint64_t *ret_offset);
 /* Takes spans of which nothing is left back from the daemon. With memory->calls. RMX_*; text set. */
-int device_chunks_sweep(struct device *device, const char *what);
+int device_chunks_sweep(struct device *device, const char *what, struct rmx_cancel *cancel);
 void device_chunks_free(struct device_memory *memory);

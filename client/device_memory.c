@@ -120,8 +120,9 @@ static bool table_insert(struct device_memory *memory, const struct client_gpu_m
 }
 
 /* ---- registration ------------------------------------------------------------------------------------------------ */
-int device_memory_announce(struct device *device, const char *what, Railmux__Session__DeviceMemory *described,
-                           const int *fds, unsigned int n_fds, uint32_t *ret_buffer) {
+int device_memory_announce(struct device *device, const char *what, struct rmx_cancel *cancel,
+                           Railmux__Session__DeviceMemory *described, const int *fds, unsigned int n_fds,
+                           uint32_t *ret_buffer) {
         Railmux__Session__BufferCreate body = RAILMUX__SESSION__BUFFER_CREATE__INIT;
         Railmux__Session__Message message = RAILMUX__SESSION__MESSAGE__INIT;
         struct rpc_call call = {.message = &message, .send_fds = fds, .n_send_fds = n_fds};
@@ -133,7 +134,7 @@ int device_memory_announce(struct device *device, const char *what, Railmux__Ses
         body.gpu = device->gpu;
         message.body_case = RAILMUX__SESSION__MESSAGE__BODY_BUFFER_CREATE;
         message.buffer_create = &body;
-        r = session_call(device->session, what, &call, RAILMUX__SESSION__MESSAGE__BODY_BUFFER_REPLY, RPC_NO_DEADLINE);
+        r = buffer_announce(device->session, what, &call, cancel);
         if (r)
                 return r;
         if (call.answer.buffer.buffer != body.buffer)
@@ -142,8 +143,8 @@ int device_memory_announce(struct device *device, const char *what, Railmux__Ses
         return RMX_OK;
 }
 
-static int memory_create(struct device *device, const char *what, const struct client_gpu_memory *memory,
-                         uint32_t *ret_buffer) {
+static int memory_create(struct device *device, const char *what, struct rmx_cancel *cancel,
+                         const struct client_gpu_memory *memory, uint32_t *ret_buffer) {
         Railmux__Session__DeviceMemory described = RAILMUX__SESSION__DEVICE_MEMORY__INIT;
         char error[CLIENT_GPU_TEXT] = "";
         struct client_gpu_export export;
@@ -157,7 +158,7 @@ static int memory_create(struct device *device, const char *what, const struct c
         if (r)
                 return error_set(r, "%s: %s", what, error);
         device_memory_describe(&export, &described);
-        return device_memory_announce(device, what, &described, NULL, 0, ret_buffer);
+        return device_memory_announce(device, what, cancel, &described, NULL, 0, ret_buffer);
 }
 
 /* The first buffer from this one on that has been freed; `n_buffers`: none. Only who has memory->calls changes the
@@ -176,10 +177,10 @@ static uint32_t table_freed(const struct device *device, uint32_t i) {
         return i;
 }
 
-int device_memory_sweep(struct device *device, const char *what) {
+int device_memory_sweep(struct device *device, const char *what, struct rmx_cancel *cancel) {
         struct device_memory *memory = &device->memory;
         uint32_t old;
-        int r = device_chunks_sweep(device, what);
+        int r = device_chunks_sweep(device, what, cancel);
 
         if (++memory->registered <= memory->n_buffers / SWEEP_PART)
                 return r;
@@ -187,43 +188,45 @@ int device_memory_sweep(struct device *device, const char *what) {
         for (uint32_t i = table_freed(device, 0); !r && i < memory->n_buffers; i = table_freed(device, i)) {
                 const struct client_gpu_memory place = {.base = memory->buffers[i].base, .bytes = 1};
 
-                r = table_evict(memory, &place, &old) && old ? buffer_forget(device->session, what, old) : RMX_OK;
+                r = table_evict(memory, &place, &old) && old ? buffer_forget(device->session, what, cancel, old)
+                                                             : RMX_OK;
         }
         return r;
 }
 
-static int memory_register(struct device *device, const char *what, const struct client_gpu_memory *memory,
-                           uint32_t *ret_buffer) {
+static int memory_register(struct device *device, const char *what, struct rmx_cancel *cancel,
+                           const struct client_gpu_memory *memory, uint32_t *ret_buffer) {
         uint32_t old;
-        int r = device_memory_sweep(device, what);
+        int r = device_memory_sweep(device, what, cancel);
 
         if (r)
                 return r;
         while (table_evict(&device->memory, memory, &old)) {
-                r = old ? buffer_forget(device->session, what, old) : RMX_OK;
+                r = old ? buffer_forget(device->session, what, cancel, old) : RMX_OK;
                 if (r)
                         return r;
         }
-        r = memory_create(device, what, memory, ret_buffer);
+        r = memory_create(device, what, cancel, memory, ret_buffer);
         if (r || table_insert(&device->memory, memory, *ret_buffer))
                 return r;
         if (*ret_buffer)
-                (void)buffer_forget(device->session, what, *ret_buffer);
+                (void)buffer_forget(device->session, what, cancel, *ret_buffer);
         return error_set(RMX_E_NO_MEMORY, "%s: out of memory", what);
 }
 
-int device_memory_name(struct device *device, const char *what, const struct client_gpu_memory *memory,
-                       const void *address, size_t bytes, uint32_t *ret_buffer, uint64_t *ret_offset) {
+int device_memory_name(struct device *device, const char *what, struct rmx_cancel *cancel,
+                       const struct client_gpu_memory *memory, const void *address, size_t bytes, uint32_t *ret_buffer,
+                       uint64_t *ret_offset) {
         int r = RMX_OK;
 
         if (memory->chunk)
-                return device_chunks_name(device, what, memory, address, bytes, ret_buffer, ret_offset);
+                return device_chunks_name(device, what, cancel, memory, address, bytes, ret_buffer, ret_offset);
         *ret_offset = (uintptr_t)address - memory->base;
         if (table_find(&device->memory, memory, ret_buffer))
                 return RMX_OK;
         pthread_mutex_lock(&device->memory.calls);
         if (!table_find(&device->memory, memory, ret_buffer)) /* another thread may have been faster */
-                r = memory_register(device, what, memory, ret_buffer);
+                r = memory_register(device, what, cancel, memory, ret_buffer);
         pthread_mutex_unlock(&device->memory.calls);
         return r;
 }
@@ -246,9 +249,9 @@ int device_memory_forget(struct device *device, const char *what, const void *ad
 
         pthread_mutex_lock(&device->memory.calls); /* only who has it changes the table */
         if (table_has(&device->memory, &place, buffer) && table_evict(&device->memory, &place, &buffer) && buffer)
-                r = buffer_forget(device->session, what, buffer);
+                r = buffer_forget(device->session, what, NULL, buffer);
         if (!r)
-                r = device_chunks_sweep(device, what);
+                r = device_chunks_sweep(device, what, NULL);
         pthread_mutex_unlock(&device->memory.calls);
         return r == RMX_E_DAEMON_LOST ? RMX_OK : r;
 }

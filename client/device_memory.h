@@ -10,6 +10,7 @@
 
 struct device;
 struct device_span;
+struct rmx_cancel;
 
 #define DEVICE_MEMORY_CHUNKS 2u /* DeviceMemory.kind */
 
@@ -35,15 +36,18 @@ struct device_memory {
 void device_memory_init(struct device_memory *memory);
 void device_memory_deinit(struct device_memory *memory); /* the daemon forgets its side with the session */
 /* The daemon's number of the buffer that these bytes lie in, and where, of what `memory` tells of the address. It is
- * registered if it is not known yet. 0: other processes cannot map it. RMX_*; text set. */
-int device_memory_name(struct device *device, const char *what, const struct client_gpu_memory *memory,
-                       const void *address, size_t bytes, uint32_t *ret_buffer, uint64_t *ret_offset);
+ * registered if it is not known yet. 0: other processes cannot map it. cancel, NULL: none, ends the waiting for the
+ * daemon, with RMX_E_ABORTED, as in the next two. RMX_*; text set. */
+int device_memory_name(struct device *device, const char *what, struct rmx_cancel *cancel,
+                       const struct client_gpu_memory *memory, const void *address, size_t bytes, uint32_t *ret_buffer,
+                       uint64_t *ret_offset);
 /* Makes memory known to the daemon as the next buffer; the descriptors go with it. With memory->calls. RMX_*; text set.
  */
-int device_memory_announce(struct device *device, const char *what, Railmux__Session__DeviceMemory *described,
-                           const int *fds, unsigned int n_fds, uint32_t *ret_buffer);
+int device_memory_announce(struct device *device, const char *what, struct rmx_cancel *cancel,
+                           Railmux__Session__DeviceMemory *described, const int *fds, unsigned int n_fds,
+                           uint32_t *ret_buffer);
 /* Takes back from the daemon what has been freed. With memory->calls. RMX_*; text set. */
-int device_memory_sweep(struct device *device, const char *what);
+int device_memory_sweep(struct device *device, const char *what, struct rmx_cancel *cancel);
 /* Takes this buffer, which lies at this address, back from the daemon; not what may have come there since. (Of virtual
  * memory, which lies in buffers with other memory, only what has been unmapped is.) RMX_*; text set. */
 int device_memory_forget(struct device *device, const char *what, const void *address, uint32_t buffer);

@@ -78,8 +78,8 @@ static int register_device(struct rmx_session *session, const char *what, struct
 
         registration->device = device;
         pthread_mutex_lock(&device->registering);
-        r = device_memory_name(device, what, memory, registration->address, registration->size, &registration->buffer,
-                               &offset);
+        r = device_memory_name(device, what, NULL, memory, registration->address, registration->size,
+                               &registration->buffer, &offset);
         if (r)
                 free(registration);
         else

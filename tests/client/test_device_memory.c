@@ -483,6 +483,38 @@ static void test_unregister_races(void **state) {
         rig_stop(rig);
 }
 
+/* ---- a daemon that stands still ---------------------------------------------------------------------------------- */
+static void *call_big(void *userdata) {
+        struct rig *rig = userdata;
+
+        must(big(rig, rig->a, rig->b) == RMX_E_ABORTED);
+        return NULL;
+}
+
+static void *abort_it(void *userdata) {
+        must(rmx_comm_abort(userdata) == RMX_OK);
+        return NULL;
+}
+
+/* A call that has new memory comes back when its communicator is aborted, and the daemon does not keep the memory. */
+static void test_aborted(void **state) {
+        pthread_t caller, aborter;
+        struct rig rig;
+
+        (void)state;
+        rig_start(&rig, 2);
+        fake_deafen(&rig.crew.fake, true);
+        assert_int_equal(pthread_create(&caller, NULL, call_big, &rig), 0);
+        fake_wait_unread(&rig.crew.fake);
+        assert_int_equal(pthread_create(&aborter, NULL, abort_it, rig.comm), 0);
+        pthread_join(caller, NULL); /* otherwise never: the time limit of the test ends it */
+        fake_deafen(&rig.crew.fake, false);
+        pthread_join(aborter, NULL);
+        fake_wait_calls(&rig.crew.fake, BODY(BUFFER_DESTROY), 1);
+        assert_int_equal(creations(&rig), 1);
+        rig_stop(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_register_once),      cmocka_unit_test(test_host_memory),
@@ -491,7 +523,7 @@ int main(void) {
                 cmocka_unit_test(test_unregister_shared),  cmocka_unit_test(test_bounce),
                 cmocka_unit_test(test_bounce_kept),        cmocka_unit_test(test_bounce_grouped),
                 cmocka_unit_test(test_bounce_vector),      cmocka_unit_test(test_unregister_races),
-                cmocka_unit_test(test_register_elsewhere),
+                cmocka_unit_test(test_register_elsewhere), cmocka_unit_test(test_aborted),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
