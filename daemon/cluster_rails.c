@@ -62,6 +62,8 @@ static int rail_open(struct cluster *cluster, const struct rail_spec *spec, char
                                               .udp_port = spec->udp_port,
                                               .address = spec->address,
                                               .port = spec->port,
+                                              .advertise = spec->advertise[0] ? spec->advertise : NULL,
+                                              .advertise_port = spec->advertise_port,
                                               .device = spec->device[0] ? spec->device : NULL,
                                               .window_bytes = spec->window_bytes,
                                               .rate_bytes = spec->rate_bytes,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "daemon/rails.h"
 
+#include "daemon/peer_address.h"
 #include "util/parse.h"
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -13,7 +14,8 @@
 _Static_assert(sizeof(((struct rail_spec *)0)->device) == IFNAMSIZ, "names of interfaces fit");
 
 #define RAIL_OPTIONS                                                                                                   \
-        "port=, device=, rate=, window=, dscp=, kind=, hca=, timeout=, retries= and udp_port= behind the address"
+        "port=, advertise=, device=, rate=, window=, dscp=, kind=, hca=, timeout=, retries= and udp_port= behind the " \
+        "address"
 
 static int rail_wrong(char why[RAILS_WHY_MAX], const char *part, const char *right) {
         snprintf(why, RAILS_WHY_MAX, "'%.60s' is wrong in a rail; allowed: %s", part, right);
@@ -91,6 +93,13 @@ static int rail_option(struct rail_spec *spec, char *text, char why[RAILS_WHY_MA
                 if (!*value || strlen(value) >= sizeof(spec->device))
                         return rail_wrong(why, value, "the name of an interface");
                 snprintf(spec->device, sizeof(spec->device), "%s", value);
+        } else if (strcmp(text, "advertise") == 0) {
+                char host[PEER_ADDRESS_MAX];
+
+                if (peer_address_split(value, host, &spec->advertise_port) < 0 || !spec->advertise_port ||
+                    !rail_address_right(host))
+                        return rail_wrong(why, value, "ADDRESS:PORT, a numeric address with a port");
+                snprintf(spec->advertise, sizeof(spec->advertise), "%.63s", host);
         } else if (strcmp(text, "port") == 0) {
                 if (parse_u64(value, &number) < 0 || number > 65535)
                         return rail_wrong(why, value, "a port, 0 .. 65535");

@@ -3,24 +3,27 @@
 /*
  * Rails as the configuration and the command line name them:
  *
- *   NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N]
+ *   NAME=ADDRESS[,port=N][,advertise=ADDRESS:PORT][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N]
  *               [,kind=tcp|verbs][,hca=DEVICE[:PORT]][,timeout=N][,retries=N][,udp_port=N]
  *
- * Rails of the same name on different nodes reach each other. ADDRESS is numeric and this node's; device binds the
- * rail's connections to an interface; rate (bytes per second) and window (bytes under way at a time) bound it, with K,
- * M and G (of 1024) behind the number; dscp (0 .. 63) marks its packets. Rails of kind verbs carry data over RDMA and
- * agree on that over TCP between the same addresses; what only they have is told in fabric/fabric.h.
+ * Rails of the same name on different nodes reach each other. ADDRESS is numeric and this node's; advertise is where
+ * others reach it, if that is not where it listens (behind a translator of addresses); device binds the rail's
+ * connections to an interface; rate (bytes per second) and window (bytes under way at a time) bound it, with K, M and G
+ * (of 1024) behind the number; dscp (0 .. 63) marks its packets. Rails of kind verbs carry data over RDMA and agree on
+ * that over TCP between the same addresses; what only they have is told in fabric/fabric.h.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #define RAILS_MAX      16u
-#define RAILS_WHY_MAX  200u
+#define RAILS_WHY_MAX  240u
 #define RAILS_NAME_MAX 31u
 
 struct rail_spec {
         char name[RAILS_NAME_MAX + 1];
         char address[64];
+        char advertise[64];                /* "": address */
+        uint16_t advertise_port;           /* not 0 then */
         char device[16];                   /* "": any */
         uint16_t port;                     /* 0: any */
         uint64_t rate_bytes, window_bytes; /* 0: no bound; the fabric's */

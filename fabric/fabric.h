@@ -135,6 +135,8 @@ struct fabric_rail_options {
         const char *kind;               /* "tcp"; "verbs" if built with it */
         const char *address;            /* numeric, IPv4 or IPv6 (fe80::1%eth0); listens here, connects from here */
         uint16_t port;                  /* 0: any */
+        const char *advertise;          /* numeric: where peers connect, if that is not where it listens; NULL: there */
+        uint16_t advertise_port;        /* not 0 then */
         const char *device;             /* bound to this interface (SO_BINDTODEVICE); NULL: not */
         uint64_t window_bytes;          /* in flight, unacknowledged, over all connections; 0: 4 MiB */
         uint64_t rate_bytes;            /* sent per second at most; 0: no limit */

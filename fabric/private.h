@@ -149,7 +149,7 @@ struct fabric_rail {
         uint8_t index;  /* of the fabric's */
         char name[FABRIC_NAME_MAX + 1];
         char device[16];
-        struct sockaddr_storage address;
+        struct sockaddr_storage address, advertised; /* where it listens; where peers connect */
         uint64_t window, nominal;
         uint8_t dscp[FABRIC_N_CLASSES];
         bool drained, enabled;

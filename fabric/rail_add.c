@@ -48,7 +48,7 @@ static const struct transport *transport_find(const char *kind) {
 }
 
 static int rail_check(struct fabric *fabric, const struct fabric_rail_options *options,
-                      struct sockaddr_storage *ret_address) {
+                      struct sockaddr_storage *ret_address, struct sockaddr_storage *ret_advertised) {
         int r;
 
         if (!options->name || !options->name[0] || strlen(options->name) > FABRIC_NAME_MAX)
@@ -62,6 +62,12 @@ static int rail_check(struct fabric *fabric, const struct fabric_rail_options *o
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
                                      "rail %s: %s is no numeric IPv4 or IPv6 address, as 10.0.0.1 would be",
                                      options->name, options->address ? options->address : "(none)");
+        if (options->advertise &&
+            (!options->advertise_port || socket_address(options->advertise, options->advertise_port, ret_advertised)))
+                return fabric_refuse(
+                        fabric, FABRIC_E_ARGUMENT,
+                        "rail %s: %s port %u is nothing to be advertised; a numeric address with a port is",
+                        options->name, options->advertise, options->advertise_port);
         for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
                 if (options->dscp[i] > 63)
                         return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: DSCP %u; 0 to 63 can be",
@@ -112,6 +118,8 @@ static int rail_open(struct fabric *fabric, struct fabric_rail *rail, const stru
         if (r)
                 return r;
         rail->address = bound;
+        if (!options->advertise)
+                rail->advertised = bound;
         rail->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
         rail->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (rail->epoll_fd < 0 || rail->wake_fd < 0)
@@ -127,12 +135,12 @@ static int rail_open(struct fabric *fabric, struct fabric_rail *rail, const stru
 
 int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *options) {
         uint64_t now_ns = clock_now_ns();
-        struct sockaddr_storage address;
+        struct sockaddr_storage address, advertised;
         struct fabric_rail *rail;
         char name[16];
         int r;
 
-        r = rail_check(fabric, options, &address);
+        r = rail_check(fabric, options, &address, &advertised);
         if (r)
                 return r;
         rail = calloc(1, sizeof(*rail));
@@ -142,6 +150,7 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
         rail->transport = transport_find(options->kind);
         rail->index = (uint8_t)fabric->n_rails;
         rail->address = address;
+        rail->advertised = advertised;
         rail->epoll_fd = rail->listen_fd = rail->wake_fd = -1;
         rail->enabled = true;
         rail->drained = options->drained;

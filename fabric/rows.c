@@ -18,7 +18,7 @@ int fabric_rails(struct fabric *fabric, struct fabric_rail_row **ret_rows, size_
 
                 memcpy(row->name, rail->name, sizeof(row->name));
                 snprintf(row->kind, sizeof(row->kind), "%s", rail->transport->kind);
-                socket_text(&rail->address, row->address, &row->port);
+                socket_text(&rail->advertised, row->address, &row->port);
                 row->drained = rail->drained;
                 row->enabled = rail->enabled;
                 row->bytes_sent = rail->bytes_sent;

@@ -47,6 +47,34 @@ static void test_three_nodes_two_rails(void **state) {
         rig_free(&rig);
 }
 
+/* What peers are to be told is where it is reached, which may not be where it listens. */
+static void test_advertised(void **state) {
+        const struct rig_options options = {.n_nodes = 2, .n_rails = 1, .ranks = {1, 1}, .key = 47, .chunks = 1};
+        struct fabric_rail_options rail = {.name = "far", .kind = "tcp", .address = "127.0.0.1"};
+        struct fabric_rail_row *rows;
+        struct rig rig;
+        size_t n;
+
+        (void)state;
+        rig_new(&rig, &options);
+        rail.advertise = "192.0.2.7";
+        assert_int_equal(fabric_rail_add(rig.nodes[0].fabric, &rail), FABRIC_E_ARGUMENT); /* which port? */
+        rail.advertise_port = 7601;
+        rail.advertise = "node7";
+        assert_int_equal(fabric_rail_add(rig.nodes[0].fabric, &rail), FABRIC_E_ARGUMENT);
+        assert_non_null(strstr(fabric_error(rig.nodes[0].fabric), "node7"));
+        rail.advertise = "192.0.2.7";
+        assert_int_equal(fabric_rail_add(rig.nodes[0].fabric, &rail), 0);
+        assert_int_equal(fabric_rails(rig.nodes[0].fabric, &rows, &n), 0);
+        assert_int_equal(n, 2);
+        assert_string_equal(rows[1].address, "192.0.2.7");
+        assert_int_equal(rows[1].port, 7601);
+        assert_string_not_equal(rows[0].address, rows[1].address);
+        free(rows);
+        rig_run(&rig, 60);
+        rig_free(&rig);
+}
+
 /* Rails that look on see what they are given, and what comes; and that they are to end, long before they would sleep.
  */
 static void test_looking_on(void **state) {
@@ -166,9 +194,10 @@ static void test_wrong_tls(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_two_nodes), cmocka_unit_test(test_three_nodes_two_rails),
-                cmocka_unit_test(test_knock),     cmocka_unit_test(test_tls),
-                cmocka_unit_test(test_wrong_tls), cmocka_unit_test(test_looking_on),
+                cmocka_unit_test(test_two_nodes),  cmocka_unit_test(test_three_nodes_two_rails),
+                cmocka_unit_test(test_knock),      cmocka_unit_test(test_tls),
+                cmocka_unit_test(test_wrong_tls),  cmocka_unit_test(test_advertised),
+                cmocka_unit_test(test_looking_on),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);
