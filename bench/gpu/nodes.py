@@ -17,10 +17,12 @@ For each layout (daemons x GPUs of each), in this order:
     comms         twenty communicators, one after the other and all at once there, and then again in the memory of the first
     delay         latency of an all_reduce of ours for each of the delays, in milliseconds, which tc puts on the loopback interface
                   (netem). It is on everything that goes there, so a round trip has it twice. Where tc may not do that, this is left
-                  out, and the table says so
+                  out, and the table says so; it fails if --only asks for it. With --relay all that goes over rails goes through
+                  a program that delays it (bench/nodes/relay.c), in all steps: it needs nothing of
+                  the kernel, and takes some 50 us and a processor itself
 
 Each daemon has as many rails as --rails says, each with an address, a thread and a connection to each other daemon of its
-own. (NCCL takes what it takes by itself: several sockets and threads for each of its channels.)
+own; --rate bounds what each of them sends. (NCCL takes what it takes by itself: several sockets and threads for each of its channels.)
 
 With --share a GPU may belong to several nodes, and stand for several of one, where there are too few: for correctness, and
 not for times. NCCL does not do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json
@@ -56,6 +58,7 @@ COMMAND_S = 150.0
 CHECK_S = 45.0
 TIMED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "all_to_all_v", "sendrecv")  # peers.py has them
 COMMS = 20
+RAIL_PORT = 7600  # of all rails, with --relay; they have addresses of their own
 QUEUES = 110  # of a GPU, for all of its processes (128, less what the runtime keeps)
 EXECUTOR_QUEUES = 8
 MODES = {
@@ -80,6 +83,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--delays", default="0,0.1,0.5,1,5", help="milliseconds (default %(default)s)")
     parser.add_argument("--policy", default="latency", help="of the resident kernels (default %(default)s)")
     parser.add_argument("--rails", type=int, default=4, choices=range(1, 17), metavar="N", help="1 to 16 (default %(default)s)")
+    parser.add_argument("--rate", default="", metavar="BYTES", help="a second, of each rail, with K, M or G (default: no limit)")
+    parser.add_argument("--relay", action="store_true", help="rails go through a program that delays what passes")
     parser.add_argument("--share", action="store_true", help="nodes share GPUs if there are too few")
     parser.add_argument("--each", type=int, default=1, metavar="N", help="ranks on each GPU (default %(default)s)")
     parser.add_argument("--staging", default="default", metavar="BYTES", help="gpu.staging, for many ranks on a GPU")
@@ -99,6 +104,7 @@ def parse() -> argparse.Namespace:
             raise ValueError(f"sizes from {options.min or 'nothing'} to {options.max or 'nothing'}")
     except (ValueError, argparse.ArgumentTypeError) as error:
         parser.error(str(error))
+    options.asked = options.only != parser.get_default("only")
     options.only = options.only.split(",")
     wrong = [step for step in options.only if step not in STEPS]
     if wrong:
@@ -108,6 +114,7 @@ def parse() -> argparse.Namespace:
     if wrong:
         parser.error(f"not timed: {', '.join(wrong)}; there are {', '.join(TIMED)}")
     programs = ("railmuxd", "railmux-executor", "railmux-perf", "railmuxctl")
+    programs += ("relay",) if options.relay else ()
     missing = [p for p in programs if not (options.binaries / "bin" / p).exists()]
     if missing:
         parser.error(f"{options.binaries}/bin has no {', '.join(missing)}")
@@ -132,6 +139,7 @@ class Cluster:
         self.options = options
         self.daemons, self.gpus, self.each = daemons, gpus, options.each
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.relay: subprocess.Popen[str] | None = None
         self.name = f"{daemons}x{gpus}"
 
     def socket(self, i: int) -> pathlib.Path:
@@ -154,7 +162,10 @@ class Cluster:
         words += ["--socket", str(self.socket(i)), "--control", str(self.control(i))]
         words += ["--listen", f"127.0.10.{i + 1}:0"]
         for k in range(self.options.rails):
-            words += ["--rail", f"rail{k}=127.0.{10 + k}.{i + 1}"]
+            rail = f"rail{k}=127.0.{10 + k}.{i + 1}" + (f",rate={self.options.rate}" if self.options.rate else "")
+            if self.options.relay:
+                rail += f",port={RAIL_PORT},advertise=127.0.{10 + k}.{i + 101}:{RAIL_PORT}"
+            words += ["--rail", rail]
         return words + ([] if self.options.host else ["--config", str(config)])
 
     def queues(self) -> str:
@@ -172,7 +183,26 @@ class Cluster:
         if self.options.share:
             self.node.env["CUDA_DEVICE_MAX_CONNECTIONS"] = self.queues()
 
+    def start_relay(self) -> None:
+        pairs = [(k, i) for k in range(self.options.rails) for i in range(self.daemons)]
+        cables = [f"127.0.{10 + k}.{i + 101}:{RAIL_PORT}=127.0.{10 + k}.{i + 1}:{RAIL_PORT}" for k, i in pairs]
+        argv = [str(self.node.bin / "relay"), *cables]
+        self.relay = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.relay.stdout.readline() != "ready\n":
+            raise RuntimeError(f"the relay does not start: {self.relay.stderr.read()}")
+
+    def delay(self, ms: float) -> str:
+        """What was in the way, "" if nothing."""
+        if not self.relay:
+            return delay_set(ms)
+        order = f"{ms * 1000:.0f}\n"
+        self.relay.stdin.write(order)
+        self.relay.stdin.flush()
+        return "" if self.relay.stdout.readline() == order else "the relay has ended"
+
     def start_daemons(self) -> None:
+        if self.options.relay:
+            self.start_relay()
         for i in range(self.daemons):
             env = {"RAILMUX_EXECUTOR": str(self.node.bin / "railmux-executor")}
             if not self.options.host:
@@ -233,6 +263,10 @@ class Cluster:
                 process.kill()
                 process.wait()
         self.processes.clear()
+        if self.relay:
+            self.relay.kill()
+            self.relay.communicate()
+            self.relay = None
         self.node.end_strays()
 
     def perf(self, name: str, arguments: list[str], timeout_s: float = COMMAND_S) -> Finished:
@@ -356,9 +390,10 @@ def step_delay(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
     delayed = False
     try:
         for delay in options.delays:
-            problem = delay_set(delay) if delay or delayed else ""
+            problem = cluster.delay(delay) if delay or delayed else ""
             if problem:
                 found["left out"] = f"delays on the loopback: {problem}"
+                found["failed"] += [problem] if options.asked else []
                 break
             delayed = delay > 0
             finished = cluster.perf(f"delay-{delay}", latency_arguments("all_reduce", options))
@@ -369,7 +404,7 @@ def step_delay(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
                 found["failed"].append(finished.name)
     finally:
         if delayed:
-            delay_set(0)
+            cluster.delay(0)
     return found
 
 
@@ -398,7 +433,9 @@ def table(rows: dict[str, dict[str, float]], first: str) -> list[str]:
 
 def markdown(result: dict[str, Any]) -> str:
     lines = ["# Virtual nodes over the loopback", "", "Microseconds (p50), bf16, out of place (NCCL: in place where it can).", ""]
-    lines += [f"Rails of each daemon: {result['rails']}.", ""]
+    through = ", through a relay" if result["relay"] else ""
+    rate = f", {result['rate']} bytes a second each" if result["rate"] else ""
+    lines += [f"Rails of each daemon: {result['rails']}{rate}{through}.", ""]
     for name, steps in result["layouts"].items():
         lines += [f"## {name}", ""]
         if isinstance(steps, str):
@@ -486,6 +523,7 @@ def main() -> int:
     here = gpus_here(options)
     node = Machine(options.binaries, options.out, options.backend, here, time.monotonic() + options.time)
     result: dict[str, Any] = {"version": 1, "machine": report.machine([]), "gpus": here, "rails": options.rails, "layouts": {}}
+    result |= {"relay": options.relay, "rate": options.rate}
     try:
         if not options.host and here:
             result["mps"] = node.mps_start(False)

@@ -389,6 +389,11 @@ def virtual_nodes() -> None:
     out = SCRATCH / "nodes"
     done = run([*script, str(TREE), "--out", str(out), "--layouts", "2x2,3x1", "--only", "correctness,latency,nccl,comms", "--ops", "all_reduce,all_gather", "--time", "55"])
     check("virtual nodes", done.returncode == 0, done.stdout + done.stderr)
+    delays = SCRATCH / "delays"
+    done = run([*script, str(TREE), "--out", str(delays), "--layouts", "2x1", "--relay", "--rate", "1G", "--only", "delay", "--delays", "0,2", "--max", "128K", "--time", "55"])
+    check("delays", done.returncode == 0, done.stdout + done.stderr)
+    us = json.loads((delays / "nodes.json").read_text())["layouts"].get("2x1", {}).get("delay", {}).get("us", {}) if done.returncode == 0 else {}
+    check("what is delayed takes at least that", list(us) == ["0.0", "2.0"] and us["2.0"].get("131072", 0) >= 2000, us)
     found = json.loads((out / "nodes.json").read_text())["layouts"] if (out / "nodes.json").exists() else {}
     for name, daemons in (("2x2", 2), ("3x1", 3)):
         steps = found.get(name, {})
