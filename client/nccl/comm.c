@@ -308,7 +308,9 @@ enum comm_claim comm_claim(struct ncclComm *comm, bool abort) {
         else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_BREAKABLE)
                 /* Of the other library's only one may abort, and then nobody destroys. */
                 claim = comm->real && atomic_exchange(&comm->aborted, true) ? CLAIM_NOTHING : CLAIM_BREAK;
-        else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_LEAVES)
+        else if (comm->magic == COMM_MAGIC && beside && comm->destroy == DESTROY_LEAVES &&
+                 (!comm->real || comm->aborted))
+                /* Otherwise the other library's own destroy may be waiting, and nothing would end that. */
                 claim = CLAIM_NOTHING;
         if (claim == CLAIM_END && !abort) {
                 comm->destroy = DESTROY_BREAKABLE;

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 
 static const struct stand_in_counts *counts;
 static int (*n_waiting)(void);
+static void (*hold)(bool hold);
 
 static void *wait_in_call(void *userdata) {
         float x = 1, y = -1;
@@ -53,10 +55,33 @@ static void test_broken(void **state) {
         assert_int_equal(ncclCommAbort(comm), ncclInvalidArgument);
 }
 
+/* What the other library frees it cannot abort any more. */
+static void test_too_late(void **state) {
+        pthread_t destroyer;
+        ncclComm_t comm;
+        ncclUniqueId id;
+        void *result;
+
+        (void)state;
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
+        hold(true);
+        assert_int_equal(pthread_create(&destroyer, NULL, destroy, comm), 0);
+        while (!n_waiting())
+                sched_yield();
+        assert_int_equal(ncclCommAbort(comm), ncclInvalidArgument);
+        hold(false);
+        pthread_join(destroyer, &result);
+        assert_ptr_equal(result, comm);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_broken), cmocka_unit_test(test_too_late)};
         void *function;
 
+        if (!stand_in_load("stand_in_hold", &function))
+                return 2;
+        hold = (void (*)(bool))function;
         counts = stand_in_load("stand_in_waiting", &function);
         if (!counts)
                 return 2;
