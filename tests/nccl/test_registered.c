@@ -4,7 +4,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BYTES ((size_t)32 << 20)
 #define LIMIT ((size_t)40 << 20) /* of what the daemon gives: room for one */
@@ -84,6 +87,7 @@ static void test_others(void **state) {
 
 struct registrar {
         pthread_t thread;
+        _Atomic pid_t tid; /* 0: it has not begun */
         ncclComm_t comm;
         void *handle;
         ncclResult_t result;
@@ -92,8 +96,25 @@ struct registrar {
 static void *take(void *userdata) {
         struct registrar *r = userdata;
 
+        r->tid = gettid();
         r->result = ncclCommRegister(r->comm, range(1), BYTES, &r->handle);
         return NULL;
+}
+
+/* It has begun, and waits for something. */
+static void await_sleep(const struct registrar *r) {
+        char path[64], state = 0;
+        FILE *stat;
+
+        while (state != 'S') {
+                sched_yield();
+                snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)r->tid);
+                stat = fopen(path, "re");
+                if (stat && fscanf(stat, "%*d (%*[^)]) %c", &state) != 1)
+                        state = 0;
+                if (stat)
+                        fclose(stat);
+        }
 }
 
 static void *ask_id(void *userdata) {
@@ -143,7 +164,8 @@ static void test_still(void **state) {
         for (int i = 0; i < 2; i++) {
                 r[i].comm = comm[i];
                 assert_int_equal(pthread_create(&r[i].thread, NULL, take, &r[i]), 0);
-                fake_wait_unread(&fake);
+                fake_wait_unread(&fake); /* what the first one asks */
+                await_sleep(&r[i]);
         }
         /* Otherwise these never return: the time limit of the test ends it. */
         assert_int_equal(ncclCommDeregister(comm[0], handle), ncclSuccess);
