@@ -121,22 +121,11 @@ static uint32_t comm_take_over(struct comm *comm, const struct takeover *t) {
         return t->n_lost + comm_p2p_take_over(comm, t->used);
 }
 
-int comm_attach(struct executor *executor, const struct comm_parameters *p, const struct comm_member *members,
-                int marks_fd, struct comm **ret_comm, uint32_t *ret_lost, char *error, size_t error_size) {
-        struct takeover takeover;
-        struct comm *comm;
-        void *marks;
-        int r;
+/* In the executor's table, and nothing else yet. */
+static int comm_new(struct executor *executor, const struct comm_parameters *p, const struct comm_member *members,
+                    struct comm **ret_comm) {
+        struct comm *comm = calloc(1, sizeof(*comm) + p->n_ranks * sizeof(comm->ranks[0]));
 
-        if (comm_find(executor, p->id))
-                return -EEXIST;
-        if (!p->n_ranks || p->n_ranks > PLAN_RANKS_MAX || p->n_choices > PLAN_CHOICES_MAX || !p->geometry.slots ||
-            p->geometry.part_bytes < 64 || p->geometry.part_bytes % 64) {
-                snprintf(error, error_size, "comm %llu: ranks, choices or geometry out of bounds",
-                         (unsigned long long)p->id);
-                return COMM_E_INVALID;
-        }
-        comm = calloc(1, sizeof(*comm) + p->n_ranks * sizeof(comm->ranks[0]));
         if (!comm)
                 return -ENOMEM;
         comm->executor = executor;
@@ -169,49 +158,66 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
                 free(comm);
                 return -ENOMEM;
         }
+        *ret_comm = comm;
+        return 0;
+}
+
+/* Its areas, marks, plans and memory. What it has got when it fails is comm_free()'s. */
+static int comm_equip(struct comm *comm, const struct comm_parameters *p, const struct comm_member *members,
+                      int marks_fd, char *error, size_t error_size) {
+        void *marks;
+        int r;
+
         r = comm_nodes_attach(comm, p, members, error, error_size);
         if (r)
-                goto error;
+                return r;
         r = memfd_map(marks_fd, marks_bytes(comm->n_ranks), 1, 1, &marks);
         if (r < 0)
-                goto error;
+                return r;
         comm->marks = marks;
         r = comm_get_plans(comm, error, error_size);
         if (r)
-                goto error;
+                return r;
         comm->send_plan = comm_plan(comm, RING_OP_SEND, 1, 0);
         comm->ops = calloc(comm->window, sizeof(*comm->ops));
-        if (!comm->ops) {
-                r = -ENOMEM;
-                goto error;
-        }
+        if (!comm->ops)
+                return -ENOMEM;
         r = comm_p2p_init(comm);
         if (r < 0)
-                goto error;
+                return r;
         r = comm_nodes_gpu(comm, error, error_size);
         if (r)
-                goto error;
-        r = comm_nodes_forsake(comm, error, error_size);
-        if (r)
-                goto error;
+                return r;
+        return comm_nodes_forsake(comm, error, error_size);
+}
+
+/* Goes on where the executor before this one ended, and workers see it from now on. */
+static int comm_take_up(struct comm *comm, const struct comm_parameters *p, uint32_t *ret_lost, char *error,
+                        size_t error_size) {
+        struct takeover takeover;
+        int r;
+
         if (!takeover_read(comm->marks, comm->n_ranks, p->epoch, &takeover)) {
                 snprintf(error, error_size, "comm %llu: marks of an unknown version", (unsigned long long)p->id);
-                r = COMM_E_INVALID;
-                goto error;
+                return COMM_E_INVALID;
         }
         *ret_lost = comm_take_over(comm, &takeover);
         for (uint32_t i = 0; i < comm->n_ranks; i++)
                 comm->ranks[i].last_sequence = comm_rank_rung(&comm->ranks[i], comm->ranks[i].last_sequence);
-        executor_count(executor, lost, *ret_lost);
-        r = executor_list_comm(executor, comm);
+        executor_count(comm->executor, lost, *ret_lost);
+        r = executor_list_comm(comm->executor, comm);
         if (r < 0)
-                goto error;
+                return r;
         comm->told_error = comm->reported_error = p->code != 0;
         if (takeover.error || p->code)
                 comm_fail(comm, takeover.error ? takeover.error : ring_status(p->code, p->failed_rank),
                           comm->area && ring_status_code(takeover.error) == RMX_E_LOST
                                   ? "the executor of a node ended, which a comm over several nodes does not survive"
                                   : "failed before");
+        return 0;
+}
+
+static int comm_join_sessions(struct comm *comm, const struct comm_member *members) {
         for (uint32_t i = 0; i < comm->n_ranks; i++) {
                 struct comm_rank *rank = &comm->ranks[i];
 
@@ -220,18 +226,42 @@ int comm_attach(struct executor *executor, const struct comm_parameters *p, cons
                         HASH_ADD(hh, rank->session->ranks, handle, sizeof(rank->handle), rank);
                         if (!rank->hh.tbl) {
                                 rank->session = NULL;
-                                r = -ENOMEM;
-                                goto error;
+                                return -ENOMEM;
                         }
                 } else if (!rank->left && rank->here) {
                         comm_rank_lost(rank);
                 }
         }
+        return 0;
+}
+
+int comm_attach(struct executor *executor, const struct comm_parameters *p, const struct comm_member *members,
+                int marks_fd, struct comm **ret_comm, uint32_t *ret_lost, char *error, size_t error_size) {
+        struct comm *comm;
+        int r;
+
+        if (comm_find(executor, p->id))
+                return -EEXIST;
+        if (!p->n_ranks || p->n_ranks > PLAN_RANKS_MAX || p->n_choices > PLAN_CHOICES_MAX || !p->geometry.slots ||
+            p->geometry.part_bytes < 64 || p->geometry.part_bytes % 64) {
+                snprintf(error, error_size, "comm %llu: ranks, choices or geometry out of bounds",
+                         (unsigned long long)p->id);
+                return COMM_E_INVALID;
+        }
+        r = comm_new(executor, p, members, &comm);
+        if (r)
+                return r;
+        r = comm_equip(comm, p, members, marks_fd, error, error_size);
+        if (!r)
+                r = comm_take_up(comm, p, ret_lost, error, error_size);
+        if (!r)
+                r = comm_join_sessions(comm, members);
+        if (r) {
+                comm_detach(comm);
+                return r;
+        }
         *ret_comm = comm;
         return 0;
-error:
-        comm_detach(comm);
-        return r;
 }
 
 struct comm *comm_detach(struct comm *comm) {
