@@ -47,8 +47,14 @@ int gpu_load(const char *backend, const struct gpu_ops **ret_ops, char *error) {
                 return -1;
         }
         ops = dlsym(plugin, GPU_SYMBOL);
-        if (!ops || ops->version != GPU_VERSION) {
-                snprintf(error, GPU_ERROR_MAX, "the plug-in for backend '%.20s' is not of this version", backend);
+        if (!ops) {
+                snprintf(error, GPU_ERROR_MAX, "the plug-in for backend '%.20s' has no symbol %s", backend, GPU_SYMBOL);
+                return -1;
+        }
+        if (ops->version != GPU_VERSION) {
+                snprintf(error, GPU_ERROR_MAX,
+                         "the plug-in for backend '%.20s' has version %u of the table, %u is wanted", backend,
+                         ops->version, GPU_VERSION);
                 return -1;
         }
         *ret_ops = ops;

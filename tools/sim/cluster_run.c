@@ -67,6 +67,19 @@ static int usage(char *error, const char *format, ...) {
         return -EINVAL;
 }
 
+/* Those over nodes. */
+static int take_algorithm(const char *text, uint32_t *ret_algorithm, char *error) {
+        char names[320];
+        size_t length = 0;
+
+        *ret_algorithm = strcmp(text, "rings") == 0 ? CLUSTER_RINGS : options_algorithm_find(text);
+        if (*ret_algorithm != UINT32_MAX)
+                return 0;
+        for (uint32_t i = PLAN_HIERARCHICAL; i < PLAN_ALGORITHM_COUNT; i++)
+                length += (size_t)snprintf(names + length, sizeof(names) - length, "%s, ", plan_algorithm_name(i));
+        return usage(error, "unknown algorithm '%.40s'; use one of: %srings", text, names);
+}
+
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 static int take_number(const char *name, const char *text, uint32_t most, uint32_t *ret_number, char *error) {
         uint32_t number;
@@ -97,8 +110,7 @@ static int take_option(struct command *c, int option, char *error) {
                         c->cluster.n_rails = c->cluster.n_gpus;
                 return r;
         case OPT_ALGORITHM:
-                c->wish.algorithm = strcmp(optarg, "rings") == 0 ? CLUSTER_RINGS : options_algorithm_find(optarg);
-                return c->wish.algorithm == UINT32_MAX ? usage(error, "unknown algorithm '%.40s'", optarg) : 0;
+                return take_algorithm(optarg, &c->wish.algorithm, error);
         case OPT_ANY_TREE:
                 c->wish.any_tree = true;
                 return 0;

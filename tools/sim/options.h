@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPTIONS_ERROR_MAX     256
+#define OPTIONS_ERROR_MAX     384
 #define OPTIONS_ALGORITHM_ALL UINT32_MAX
 
 enum { OPTIONS_OK = 0, OPTIONS_E_HELP = 1, OPTIONS_E_USAGE = 2 };
