@@ -18,36 +18,37 @@
  * Fork.     A session does not survive fork(): the child opens its own. In the child every call on the parent's session
  *           or below it is RMX_E_INVALID, and rmx_session_close only drops the child's copy. So does rmx_cancel_free,
  *           and rmx_cancel_set on a parent's object does nothing.
- * Sizes.    Counts are in elements, sizes in bytes. Zero counts are valid and still synchronise nothing but the order
- *           of requests.
+ * Sizes.    Counts are in elements, sizes in bytes. A count of 0 is valid: the call takes its place in the order of
+ *           requests, so all ranks make it, and moves nothing; in and out may be NULL then.
  * Memory.   Memory from rmx_mem_alloc is shared with the executor and used in place (zero-copy). Any other host
  *           pointer works too; the library then copies through a bounce buffer that it keeps for later calls. Making
  *           one needs the daemon; rmx_buffer_register makes it ahead of time, so that no collective ever waits for it.
  * Streams.  The last argument of a collective is the GPU stream it is ordered on; for host memory it must be NULL and
  *           the call returns when the result is final.
- * GPUs.     A daemon that serves GPUs (rmx_session_backend) takes memory of the rank's GPU only, and the caller
- *           brings it: rmx_mem_alloc, and rmx_buffer_register of host memory, are RMX_E_UNSUPPORTED there.
- *           Calls put a small kernel on the stream (NULL: the default stream) and return; the result is there when the
- *           stream has come past it. They may be captured in graphs. Errors that a kernel meets are the
- *           communicator's: later calls on it return them, and
+ * GPUs.     A daemon that serves GPUs (rmx_session_backend) takes memory of the rank's GPU only, and the caller brings
+ *           it: rmx_mem_alloc, and rmx_buffer_register of host memory, are RMX_E_UNSUPPORTED there. Calls put a small
+ *           kernel on the stream (NULL: the default stream) and return; the result is there when the stream has come
+ *           past it. Errors that a kernel meets are the communicator's: later calls on it return them, and so does
  *           rmx_comm_error, which a program that waits for streams only should call now and then. After an error the
- *           output is undefined. Calls on one communicator from different streams are put in the order of the calls,
- *           but not where one of the streams is being captured: order between graphs, and between a graph and other
- *           work, is the caller's business; so is it on a thread's default stream (hipStreamPerThread), which has the
- *           same name in all threads and is taken for one stream. A stream may be destroyed when what the calls put on
- * it has run. (If it is destroyed before, the communicator must not be used on another stream until then.) That of a
- * _start must exist until the request's waiting is on a stream, or the communicator is destroyed. No replay may be
- * under way when a communicator is destroyed. A waiting request holds one of the few hardware queues that the runtime
- * puts all streams of a process on. With several communicators on several streams there should be twice as many queues
- * as such streams, or requests may block each other for ever: CUDA_DEVICE_MAX_CONNECTIONS=32 (8 if not set) on NVIDIA,
+ *           output is undefined. Calls on one communicator from different streams are put in the order of the calls; a
+ *           thread's default stream (hipStreamPerThread), which has the same name in all threads, is taken for one
+ *           stream, and order on it is the caller's business. A stream may be destroyed when what the calls put on it
+ *           has run. (If it is destroyed before, the communicator must not be used on another stream until then.) That
+ *           of a _start must exist until the request's waiting is on a stream, or the communicator is destroyed.
+ * Graphs.   Calls may be captured. Where one of a communicator's streams is being captured its calls are not put in
+ *           order: order between graphs, and between a graph and other work, is the caller's business. No replay may be
+ *           under way when a communicator is destroyed. An allocation that is freed, or unmapped and mapped anew, must
+ *           not be used by a captured graph any more.
+ * Queues.   A waiting request holds one of the few hardware queues that the runtime puts all streams of a process on.
+ *           With several communicators on several streams there should be twice as many queues as such streams, or
+ *           requests may block each other for ever: CUDA_DEVICE_MAX_CONNECTIONS=32 (8 if not set) on NVIDIA,
  *           GPU_MAX_HW_QUEUES (4 if not set) on AMD, in the environment before the program starts. With fewer the
  *           library warns on stderr, once for each GPU.
- *           Requests that the ranks' own kernels exchange (gpu.exchange of railmuxd: by default most of those of 2 to 8
+ * Sharing.  Requests that the ranks' own kernels exchange (gpu.exchange of railmuxd: by default most of those of 2 to 8
  *           ranks on one node, each on a GPU of its own) use memory as it is. For those that executors carry out,
  *           allocations become known to the daemon at the first call on them that is not small, and whole, and what no
  *           other process can map (memory of stream-ordered allocators, virtual memory that is not exportable, managed
  *           memory) is copied through a region of the library beyond 16 KiB; _start calls and groups refuse it.
- *           An allocation that is freed, or unmapped and mapped anew, must not be used by a captured graph any more.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -165,6 +166,7 @@ RMX_API int rmx_mem_free(struct rmx_session *session, void *ptr);
  * begins inside; calls on other memory do not take it. Of GPU memory the daemon learns the whole allocation, until it
  * is unregistered, when no request may be using it. Where the daemon serves GPUs, host memory is RMX_E_UNSUPPORTED. */
 RMX_API int rmx_buffer_register(struct rmx_session *session, void *ptr, size_t size);
+/* Takes that back; ptr is the one that was given. RMX_E_INVALID: nothing is registered there. */
 RMX_API int rmx_buffer_unregister(struct rmx_session *session, void *ptr);
 
 /* ---- communicators ----------------------------------------------------------------------------------------------- */
@@ -205,7 +207,8 @@ struct rmx_comm_options {
  */
 
 /* A fresh id; one rank gets it and hands it to the others by any means. They may be on other nodes if the daemons
- * listen for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs. */
+ * listen for each other (railmuxd --listen); then the daemon of the rank that got it has to be reached by theirs.
+ * RMX_E_INVALID, RMX_E_DAEMON_LOST. */
 RMX_API int rmx_get_id(struct rmx_session *session, struct rmx_id *ret_id);
 /* Joins as `rank` of `n_ranks` (1..64); returns when all ranks have joined. Collective. opt may be NULL.
  * RMX_E_INVALID (rank taken, differing n_ranks, some ranks on GPUs and some not, an id whose node has no address),
@@ -224,7 +227,10 @@ RMX_API int rmx_comm_create(struct rmx_session *session, const struct rmx_id *id
  * for in a short time. */
 RMX_API int rmx_comm_id(struct rmx_comm *comm, uint64_t number, struct rmx_id *ret_id);
 /* Ranks of equal colour form a new communicator, ordered by (key, rank). Collective. A negative colour takes part but
- * gets *ret_comm = NULL. */
+ * gets *ret_comm = NULL. opt is as in rmx_comm_create; gpu -1, also without opt, goes by the rank in the new
+ * communicator and not by the GPU of before. A rank that gives up (timeout_ms, rmx_cancel_set) ends the split for all.
+ * Errors are those of rmx_comm_create, but for what is about an id, and comm's sticky error; RMX_E_PEER_LOST also if a
+ * rank has left comm, and RMX_E_LOST if the split failed and railmuxd was restarted after that. */
 RMX_API int rmx_comm_split(struct rmx_comm *comm, int32_t colour, int32_t key, const struct rmx_comm_options *opt,
                            struct rmx_comm **ret_comm);
 /*
