@@ -55,7 +55,7 @@ void rmx_cancel_set(struct rmx_cancel *cancel) {
         pthread_mutex_lock(&cancel->mutex);
         cancel->set = true;
         DL_FOREACH(cancel->entries, entry)
-        rpc_cancel(entry->rpc, entry->call);
+                rpc_cancel(entry->rpc, entry->call);
         pthread_mutex_unlock(&cancel->mutex);
 }
 

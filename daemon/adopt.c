@@ -435,7 +435,7 @@ static void adopt_comms(struct manager *manager, struct adopt_summary *summary) 
 
         /* Judged before any is freed: a child is judged by its parent's word. */
         HASH_ITER(hh, manager->comms, comm, tmp)
-        comm->state = adopt_comm_complete(manager, comm) ? COMM_READY : COMM_JOINING;
+                comm->state = adopt_comm_complete(manager, comm) ? COMM_READY : COMM_JOINING;
         HASH_ITER(hh, manager->comms, comm, tmp) {
                 if (comm->state == COMM_READY && adopt_comm_ranks(manager, comm)) {
                         if (comm->forsaken)

@@ -489,7 +489,7 @@ void comm_member_lost(struct comm_member *member) {
                 member->lost = true;
                 record_leave(member);
                 DL_FOREACH(comm->manager->links, link)
-                away = away || (comm_needed(comm) & executor_link_mask(link) && !executor_link_connected(link));
+                        away = away || (comm_needed(comm) & executor_link_mask(link) && !executor_link_connected(link));
                 /* Nobody would tell the others before an executor is back. With several executors each has to know.
                  * Over several nodes it is they who end it: what the rank had done may still be on its way. */
                 if (away || (comm->manager->on_device && !comm->remote))

@@ -56,7 +56,7 @@ static void comm_device_give(struct manager *manager, uint64_t number) {
         struct executor_link *link;
 
         DL_FOREACH(manager->links, link)
-        pool_give(&link->pool, number);
+                pool_give(&link->pool, number);
 }
 
 /* Is an executor of the predecessor still to be waited for? */

@@ -122,7 +122,7 @@ void comm_split_end(struct comm_split *split, uint32_t code, const char *text) {
                    parent->n_ranks, comm_split_is_far(parent) ? " here" : "", text);
         /* First: a successor must not find children of a split that has failed. */
         DL_FOREACH(split->children, child)
-        record_drop_comm(child);
+                record_drop_comm(child);
         comm_split_end_unknown(parent, split->number, code, text);
         for (uint32_t r = 0; r < parent->n_ranks; r++) {
                 while (call_pop(&split->places[r].calls, &session, &id))
@@ -142,7 +142,7 @@ void comm_split_fail_all(struct comm *parent, uint32_t code, const char *text) {
         struct comm_split *split, *next;
 
         DL_FOREACH_SAFE(parent->splits, split, next)
-        comm_split_fail(split, code, text);
+                comm_split_fail(split, code, text);
 }
 
 void comm_split_end_all(struct comm *parent, uint32_t code, const char *text) {

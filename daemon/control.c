@@ -377,7 +377,7 @@ struct control *control_free(struct control *control) {
                 return NULL;
         control->listener = listener_free(control->listener);
         DL_FOREACH_SAFE(control->clients, client, next)
-        control_client_free(client);
+                control_client_free(client);
         control_topology_deinit(&control->topology);
         free(control);
         return NULL;

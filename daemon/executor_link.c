@@ -77,7 +77,7 @@ int executor_link_new(struct manager *manager, const char *name, uint32_t first_
         uint32_t index = 0;
 
         DL_FOREACH(manager->links, other)
-        index++;
+                index++;
         if (index >= MANAGER_LINKS_MAX || strlen(name) >= sizeof(link->name))
                 return -EINVAL;
         link = calloc(1, sizeof(*link));
@@ -411,7 +411,7 @@ static bool executor_link_attaches_enough(const struct executor_link *link) {
         unsigned int n = 0;
 
         DL_FOREACH(link->pending, op)
-        n += op->kind == EXECUTOR_OP_COMM_ATTACH;
+                n += op->kind == EXECUTOR_OP_COMM_ATTACH;
         return n >= EXECUTOR_ATTACHES;
 }
 

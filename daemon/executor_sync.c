@@ -245,7 +245,7 @@ void executor_sync_forget(struct executor_link *link) {
         for (session = link->manager->sessions; session; session = session->hh.next) {
                 attachment_forget(&session->attachment, mask);
                 DL_FOREACH(session->rings, ring)
-                attachment_forget(&ring->attachment, mask);
+                        attachment_forget(&ring->attachment, mask);
                 for (buffer = session->buffers; buffer; buffer = buffer->hh.next) {
                         attachment_forget(&buffer->attachment, mask);
                         buffer->held &= ~mask;

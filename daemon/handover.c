@@ -78,7 +78,7 @@ static uint64_t draining_mask(const struct manager *manager) {
         uint64_t mask = 0;
 
         DL_FOREACH(manager->links, link)
-        mask |= draining(link) ? executor_link_mask(link) : 0;
+                mask |= draining(link) ? executor_link_mask(link) : 0;
         return mask;
 }
 
@@ -247,7 +247,7 @@ void handover_check(struct manager *manager) {
         struct comm *comm;
 
         DL_FOREACH(manager->links, link)
-        mask &= link->told_go ? ~executor_link_mask(link) : UINT64_MAX;
+                mask &= link->told_go ? ~executor_link_mask(link) : UINT64_MAX;
         if (!mask)
                 return;
         while ((comm = spanning(manager, mask)))
@@ -378,7 +378,7 @@ void handover_adopt(struct comm *comm) {
         if (!(stand & STATE_STANDS))
                 return;
         DL_FOREACH(comm->manager->links, link)
-        away |= link->leaving ? executor_link_mask(link) & comm_needed(comm) : 0;
+                away |= link->leaving ? executor_link_mask(link) & comm_needed(comm) : 0;
         if (away && !comm->code && comm->manager->on_device)
                 comm->handover = (struct handover){
                         .state = HANDOVER_HANDED, .upto = (uint32_t)stand, .has_upto = true, .away = away};

@@ -266,7 +266,7 @@ static void keeper_stop(struct keeper *keeper) {
                 /* Asked twice: somebody is in a hurry. */
                 keeper_process_signal(keeper->daemon, SIGKILL, 0);
                 DL_FOREACH(keeper->executors, process)
-                keeper_process_signal(process, SIGKILL, 0);
+                        keeper_process_signal(process, SIGKILL, 0);
                 return;
         }
         keeper->state = KEEPER_STOPPING_DAEMON;
@@ -391,7 +391,7 @@ static int keeper_timers(struct keeper *keeper) {
                 next = keeper->watchdog_at_ns;
         keeper_due(keeper, keeper->daemon, now, &next);
         DL_FOREACH(keeper->executors, process)
-        keeper_due(keeper, process, now, &next);
+                keeper_due(keeper, process, now, &next);
         if (next == UINT64_MAX)
                 return -1;
         now = clock_now_ns();

@@ -71,7 +71,7 @@ uint64_t manager_links_mask(const struct manager *manager) {
         uint64_t mask = 0;
 
         DL_FOREACH(manager->links, link)
-        mask |= executor_link_mask(link);
+                mask |= executor_link_mask(link);
         return mask;
 }
 
@@ -460,7 +460,7 @@ struct manager *manager_free(struct manager *manager) {
         tombstones_free(manager);
         comm_plan_forget(manager);
         HASH_ITER(hh, manager->sessions, session, tmp)
-        session_free(session);
+                session_free(session);
         while (manager->greetings)
                 session_free(manager->greetings);
         manager->client_listener = listener_free(manager->client_listener);

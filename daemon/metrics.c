@@ -140,11 +140,11 @@ static void metrics_executors(struct control_answer *answer, struct manager *man
         const struct executor_link *link;
 
         DL_FOREACH(manager->links, link)
-        metrics_add(answer, "executor_up", "1 if the executor is ready", "gauge", link->state == EXECUTOR_READY,
-                    (const char *const[]){"executor", link->name, NULL});
+                metrics_add(answer, "executor_up", "1 if the executor is ready", "gauge", link->state == EXECUTOR_READY,
+                            (const char *const[]){"executor", link->name, NULL});
         DL_FOREACH(manager->links, link)
-        metrics_add(answer, "executor_workers", "Worker threads", "gauge", link->workers,
-                    (const char *const[]){"executor", link->name, NULL});
+                metrics_add(answer, "executor_workers", "Worker threads", "gauge", link->workers,
+                            (const char *const[]){"executor", link->name, NULL});
         for (size_t i = 0; i < sizeof(metrics_counters) / sizeof(metrics_counters[0]); i++) {
                 const struct metrics_counter *counter = &metrics_counters[i];
 

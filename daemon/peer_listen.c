@@ -30,8 +30,8 @@ static uint32_t peers_at(const struct peer *list, const struct in6_addr *host) {
         uint32_t n = 0;
 
         DL_FOREACH(list, peer)
-        n += address_is_at(peer->address, host) || address_is_at(peer->dial_address, host) ||
-             address_is_at(peer->from, host);
+                n += address_is_at(peer->address, host) || address_is_at(peer->dial_address, host) ||
+                     address_is_at(peer->from, host);
         return n;
 }
 

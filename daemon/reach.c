@@ -83,7 +83,7 @@ void reach_adopt(struct buffer *buffer) {
         uint64_t there = 0;
 
         DL_FOREACH(buffer->session->manager->links, link)
-        there |= link->adopted && link != reach_owner(buffer) ? executor_link_mask(link) : 0;
+                there |= link->adopted && link != reach_owner(buffer) ? executor_link_mask(link) : 0;
         buffer->reach = (struct reach){.present = there, .unsure = there, .believed = UINT64_MAX};
 }
 

@@ -311,7 +311,7 @@ static void session_unlink(struct session *session) {
         while (session->rings)
                 session_ring_free(session->rings);
         HASH_ITER(hh, session->buffers, buffer, tmp)
-        buffer_free(buffer);
+                buffer_free(buffer);
         session_life_close(session);
         record_drop_session(session);
 }

@@ -185,7 +185,7 @@ static void tenants_limit(struct manager *manager, const uint64_t limits[CHARGE_
         struct tenant *tenant;
 
         DL_FOREACH(manager->tenants, tenant)
-        tenant_set_limits(tenant, limits);
+                tenant_set_limits(tenant, limits);
         for (unsigned int i = 0; i < CHARGE_KIND_COUNT; i++)
                 manager->whole.limit[i] = UINT64_MAX;
 }
@@ -204,7 +204,7 @@ static uint32_t tenants_count(const struct manager *manager) {
         uint32_t n = 0;
 
         DL_FOREACH(manager->tenants, tenant)
-        n += tenant->by_uid || tenant == manager->tenants;
+                n += tenant->by_uid || tenant == manager->tenants;
         return n;
 }
 

@@ -384,13 +384,13 @@ const struct p2p_entry *comm_p2p_deserted(const struct comm *comm, uint64_t sinc
                 const struct request *request;
 
                 DL_FOREACH(comm->ranks[r].requests, request)
-                for (uint32_t i = 0; request_p2p(request) && i < request->n_run; i++) {
-                        const struct p2p_entry *entry = &request->entries[i];
-                        const struct comm_rank *peer = &comm->ranks[entry->peer];
+                        for (uint32_t i = 0; request_p2p(request) && i < request->n_run; i++) {
+                                const struct p2p_entry *entry = &request->entries[i];
+                                const struct comm_rank *peer = &comm->ranks[entry->peer];
 
-                        if (entry->open && peer->left && !peer->here && peer->left_ns <= since_ns)
-                                return entry;
-                }
+                                if (entry->open && peer->left && !peer->here && peer->left_ns <= since_ns)
+                                        return entry;
+                        }
         }
         return NULL;
 }
@@ -404,10 +404,10 @@ bool comm_p2p_oldest_wait(struct comm *comm, struct comm_wait *ret_wait) {
                 struct request *request;
 
                 DL_FOREACH(comm->ranks[r].requests, request)
-                if (request_p2p(request) && (!oldest || request->first_ns < oldest->first_ns)) {
-                        oldest = request;
-                        rank = r;
-                }
+                        if (request_p2p(request) && (!oldest || request->first_ns < oldest->first_ns)) {
+                                oldest = request;
+                                rank = r;
+                        }
         }
         if (!oldest)
                 return false;

@@ -15,8 +15,8 @@ static struct request *comm_rank_first_collective(struct comm_rank *rank) {
         struct request *request;
 
         DL_FOREACH(rank->requests, request)
-        if (!request_p2p(request))
-                break;
+                if (!request_p2p(request))
+                        break;
         return request;
 }
 

@@ -279,9 +279,9 @@ struct fabric *fabric_free(struct fabric *fabric) {
         areas_free(fabric);
         rails_free(fabric);
         LL_FOREACH_SAFE(fabric->spare, item, item_tmp)
-        free(item);
+                free(item);
         LL_FOREACH_SAFE(fabric->events, event, tmp)
-        free(event);
+                free(event);
         if (fabric->event_fd >= 0)
                 close(fabric->event_fd);
         if (fabric->doorbell_fd >= 0)

@@ -208,7 +208,7 @@ void peers_use_rail(struct fabric *fabric, struct fabric_rail *rail) {
         struct fabric_route *route;
 
         DL_FOREACH(rail->routes, route)
-        peer_use_routes(fabric, route->peer);
+                peer_use_routes(fabric, route->peer);
 }
 
 void peers_leave_rail(struct fabric *fabric, struct fabric_rail *rail) {
@@ -397,7 +397,7 @@ static uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_p
                 if (rail->away_ns == 0 || time_passed(now_ns, rail->away_ns) < 2 * fabric->deadline_ns)
                         continue;
                 DL_FOREACH(rail->conns, conn)
-                n -= conn->peer == peer && conn->state == CONN_UP;
+                        n -= conn->peer == peer && conn->state == CONN_UP;
         }
         return n;
 }

@@ -190,7 +190,7 @@ static void rail_work(struct fabric_rail *rail, uint64_t now_ns, uint64_t *ret_n
                 rail->ack_ns = 0;
         rail_bury(rail, now_ns);
         DL_FOREACH(rail->routes, route)
-        route_dial(fabric, route, now_ns);
+                route_dial(fabric, route, now_ns);
         *ret_next_ns = rail_fill(rail, now_ns);
         DL_FOREACH(rail->conns, conn) {
                 if (conn->doomed || conn->state == CONN_CONNECTING || conn->state == CONN_TLS)

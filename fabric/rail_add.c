@@ -203,8 +203,8 @@ int fabric_rail_drain(struct fabric *fabric, const char *name, bool drain) {
                         if (drain == (fabric->rails[i] != rail))
                                 continue;
                         DL_FOREACH(fabric->rails[i]->routes, route)
-                        if (drain || route->health.state != FABRIC_UP)
-                                route_replace(fabric, route);
+                                if (drain || route->health.state != FABRIC_UP)
+                                        route_replace(fabric, route);
                 }
         }
         pthread_mutex_unlock(&fabric->lock);
@@ -222,7 +222,7 @@ int fabric_rail_enable(struct fabric *fabric, const char *name, bool enable) {
                 rail->enabled = enable;
                 if (!enable)
                         DL_FOREACH(rail->conns, conn)
-                conn_doom(conn, true, "the rail was set down");
+                                conn_doom(conn, true, "the rail was set down");
                 DL_FOREACH(rail->routes, route) {
                         if (!enable && route_down(&route->health, clock_now_ns()))
                                 route_changed(fabric, route, "the rail was set down");

@@ -47,7 +47,7 @@ int fabric_routes(struct fabric *fabric, struct fabric_route_row **ret_rows, siz
         pthread_mutex_lock(&fabric->lock);
         for (size_t i = 0; i < fabric->n_rails; i++)
                 DL_FOREACH(fabric->rails[i]->routes, route)
-        n += FABRIC_N_CLASSES;
+                        n += FABRIC_N_CLASSES;
         rows = calloc(n + 1, sizeof(*rows));
         if (!rows) {
                 pthread_mutex_unlock(&fabric->lock);

@@ -131,7 +131,7 @@ static void schedule_skip(struct schedule *schedule, struct schedule_flow *list)
         if (rounds < 2)
                 return;
         DL_FOREACH2(list, flow, active_next)
-        flow->deficit += (rounds - 1) * schedule->quantum * flow->weight;
+                flow->deficit += (rounds - 1) * schedule->quantum * flow->weight;
 }
 
 static struct schedule_item *schedule_serve(struct schedule *schedule, struct schedule_flow **list) {
@@ -183,7 +183,7 @@ void schedule_shut(struct schedule *schedule, struct schedule_port *port, bool s
                 return;
         port->shut = shut;
         DL_FOREACH2(port->lanes, lane, port_next)
-        schedule_update(schedule, lane);
+                schedule_update(schedule, lane);
 }
 
 void schedule_port_deinit(struct schedule *schedule, struct schedule_port *port) {

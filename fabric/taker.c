@@ -66,7 +66,7 @@ static void taker_look_at_table(struct taker *taker) {
                         area_unref(taker->areas[i]);
                 taker->n_areas = 0;
                 HASH_ITER(hh, fabric->areas, area, tmp)
-                taker->areas[taker->n_areas++] = area_ref(area);
+                        taker->areas[taker->n_areas++] = area_ref(area);
         }
         /* relaxed: changed under the lock only, which we have */
         fabric->taker_version = atomic_load_explicit(&fabric->areas_version, memory_order_relaxed);

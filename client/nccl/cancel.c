@@ -149,7 +149,7 @@ void jobs_cancel(struct ncclComm *comm, bool derived) {
         if (derived) {
                 comm->barren = true;
                 LL_FOREACH2(comm->derived, job, sibling)
-                cancel_locked(job);
+                        cancel_locked(job);
         }
         comm_unlock();
 }

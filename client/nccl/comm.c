@@ -241,7 +241,7 @@ uint32_t comm_count_neighbours(const struct ncclComm *comm) {
 
         comm_lock();
         DL_FOREACH2(ready, other, ready_next)
-        n += other != comm && other->session == comm->session && other->gpu == comm->gpu;
+                n += other != comm && other->session == comm->session && other->gpu == comm->gpu;
         comm_unlock();
         return n;
 }

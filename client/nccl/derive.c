@@ -34,7 +34,7 @@ void turns_free(struct ncclComm *comm) {
         struct turn *turn, *next;
 
         LL_FOREACH_SAFE(comm->turns, turn, next)
-        free(turn);
+                free(turn);
         comm->turns = NULL;
 }
 

@@ -202,7 +202,7 @@ static void selves_free(struct group *g) {
         struct self *self, *next;
 
         LL_FOREACH_SAFE(g->selves, self, next)
-        free(self);
+                free(self);
         g->selves = NULL;
 }
 

@@ -43,7 +43,7 @@ void scalars_free(struct ncclComm *comm) {
         struct scalar *scalar, *next;
 
         LL_FOREACH_SAFE(comm->scalars, scalar, next)
-        free(scalar);
+                free(scalar);
         comm->scalars = NULL;
 }
 

@@ -19,7 +19,7 @@ static void nic_doom_all(struct verbs_nic *nic, const char *why) {
         struct verbs_link *link, *tmp;
 
         HASH_ITER(hh, nic->links, link, tmp)
-        conn_doom(link->conn, true, "%s: %s", nic->device, why);
+                conn_doom(link->conn, true, "%s: %s", nic->device, why);
 }
 
 /* The fds of a device that was taken away are ready for ever: its rail's thread would turn on and on, with the lock

@@ -164,8 +164,8 @@ static bool all_wait(void *argument) {
                 json_t *root = node_query(&f->node[i], "comms"), *row;
                 size_t k;
 
-                json_array_foreach(json_object_get(root, "comms"), k, row) joined +=
-                        json_integer_value(json_object_get(row, "joined"));
+                json_array_foreach(json_object_get(root, "comms"), k, row)
+                        joined += json_integer_value(json_object_get(row, "joined"));
                 json_decref(root);
         }
         return joined == RANKS - __builtin_popcount(f->team.shared->other);

@@ -250,7 +250,8 @@ static struct rails rails_of(const struct node *node, uint32_t n_rails) {
         json_decref(root);
         root = node_query(node, "routes");
         assert_non_null(root);
-        json_array_foreach(json_object_get(root, "routes"), k, row) rails.retransmitted += number(row, "retransmitted");
+        json_array_foreach(json_object_get(root, "routes"), k, row)
+                rails.retransmitted += number(row, "retransmitted");
         json_decref(root);
         return rails;
 }

@@ -164,22 +164,24 @@ static void check(const json_t *value, const json_t *schema, const char *where) 
 
         if (json_is_string(type))
                 fits = is_type(value, json_string_value(type));
-        json_array_foreach(type, i, item) fits = fits || is_type(value, json_string_value(item));
+        json_array_foreach(type, i, item)
+                fits = fits || is_type(value, json_string_value(item));
         if (!fits)
                 fail_msg("%s has the wrong type", where);
         if (constant && !json_equal(value, constant))
                 fail_msg("%s is not the constant", where);
         fits = !allowed;
-        json_array_foreach(allowed, i, item) fits = fits || json_equal(value, item);
+        json_array_foreach(allowed, i, item)
+                fits = fits || json_equal(value, item);
         if (!fits)
                 fail_msg("%s is not one of the values", where);
         if (json_is_null(value))
                 return; /* has no members */
         if (json_object_get(schema, "minimum") && json_is_integer(value))
                 assert_true(json_integer_value(value) >= json_integer_value(json_object_get(schema, "minimum")));
-        json_array_foreach(json_object_get(schema, "required"), i,
-                           item) if (!json_object_get(value, json_string_value(item)))
-                fail_msg("%s lacks %s", where, json_string_value(item));
+        json_array_foreach(json_object_get(schema, "required"), i, item)
+                if (!json_object_get(value, json_string_value(item)))
+                        fail_msg("%s lacks %s", where, json_string_value(item));
         if (properties) {
                 const json_t *member;
 
@@ -191,7 +193,8 @@ static void check(const json_t *value, const json_t *schema, const char *where) 
                 }
         }
         if (json_object_get(schema, "items"))
-                json_array_foreach(value, i, item) check(item, json_object_get(schema, "items"), where);
+                json_array_foreach(value, i, item)
+                        check(item, json_object_get(schema, "items"), where);
 }
 
 static json_t *checked_document(const struct fixture *f, const char *name) {
