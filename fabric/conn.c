@@ -104,7 +104,9 @@ static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
         if (route->health.state != FABRIC_UP && conn->started_ns < route->health.since_ns)
                 return;
         route->probe = port->class;
-        if (route_error(&route->health, &fabric->limits, now_ns))
+        /* One may have been lost with others that were made again since. */
+        if (conn->started_ns < route->health.failed_ns ? route_late(&route->health, &fabric->limits, now_ns)
+                                                       : route_error(&route->health, &fabric->limits, now_ns))
                 route_changed(fabric, route, conn->why);
 }
 

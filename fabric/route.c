@@ -33,18 +33,21 @@ bool route_met(struct route *route, uint64_t now_ns) {
 }
 
 bool route_error(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
-        route->n_errors++;
+        route->n_errors += !route->fresh;
+        route->failed_ns = now_ns;
         /* What it was forgiven so far counts, what happens from here on does not. */
         route_tick(route, limits, now_ns);
         switch (route->state) {
         case FABRIC_UP:
+                /* Signs of life have brought it back, and it does not last: it flaps, or carries nothing else. */
+                if (route->n_errors > 1 && time_passed(now_ns, route->since_ns) < ROUTE_FORGIVES * route->hold_ns)
+                        return route_down(route, now_ns);
                 return route_set(route, FABRIC_SUSPECT, now_ns);
         case FABRIC_SUSPECT:
         case FABRIC_PROBING:
                 return route_down(route, now_ns);
         case FABRIC_DOWN:
                 route->may_try = false;
-                route->failed_ns = now_ns;
                 break; /* connections of other classes end too: one failure */
         }
         return false;
@@ -80,8 +83,8 @@ bool route_tick(struct route *route, const struct route_limits *limits, uint64_t
         switch (route->state) {
         case FABRIC_UP:
                 while (route->hold_ns > limits->hold_ns &&
-                       time_passed(now_ns, route->forgive_ns) >= 10 * route->hold_ns) {
-                        route->forgive_ns += 10 * route->hold_ns;
+                       time_passed(now_ns, route->forgive_ns) >= ROUTE_FORGIVES * route->hold_ns) {
+                        route->forgive_ns += ROUTE_FORGIVES * route->hold_ns;
                         route->hold_ns /= 2;
                 }
                 if (route->hold_ns < limits->hold_ns)

@@ -5,8 +5,8 @@
  *
  *   UP        carries chunks. A route of which nothing is known yet is up.
  *   SUSPECT   a connection failed or is silent. It is made again at once; chunks go elsewhere if they can.
- *   DOWN      failed again, or never came back. Nothing is tried until the hold-down is over, unless somebody waits and
- *             there is no other way: see route_hurry().
+ *   DOWN      failed again, never came back, or did so for a short time only. Nothing is tried until the hold-down is
+ *             over, unless somebody waits and there is no other way: see route_hurry().
  *   PROBING   the hold-down is over, a connection is tried; chunks go there only if nothing else is left.
  *
  * A route that is made while both ends run is fresh: DOWN, as the peer may not have heard of it yet and would refuse.
@@ -17,6 +17,10 @@
  * hold-down is twice as long; being up for as long as ten of them forgives one doubling. What is tried before its
  * hold-down is over costs no doubling if it fails.
  *
+ * Who has failed before, and was up for less than that, goes down at once: signs of life are short, and there are
+ * networks that carry those and nothing longer. Each time that such a route is up costs its users a pause, so that has
+ * to become rare.
+ *
  * Several threads read the clock, and not in the order in which they take the lock: a time that was written down may
  * lie after now_ns. No time has passed since then.
  */
@@ -24,6 +28,7 @@
 
 #define ROUTE_GOOD_SUSPECT 2u /* signs of life, one of which is the connection itself */
 #define ROUTE_GOOD_PROBING 3u
+#define ROUTE_FORGIVES     10u /* hold-downs of being up */
 #define ROUTE_TRY_NS       UINT64_C(50000000)
 
 struct route_limits {
@@ -37,10 +42,10 @@ struct route {
         uint64_t hold_ns;    /* of the next time that it goes down */
         uint64_t forgive_ns; /* when UP: since when its being up counts */
         uint32_t n_good;
-        uint64_t n_errors;
+        uint64_t n_errors;     /* but for those of a fresh one */
+        uint64_t failed_ns;    /* the last failure; 0: none */
         bool hurried, may_try; /* when DOWN, see route_hurry() */
         bool fresh;            /* when DOWN, see route_wait() */
-        uint64_t failed_ns;
 };
 
 static inline uint64_t time_passed(uint64_t now_ns, uint64_t since_ns) {

@@ -23,7 +23,7 @@ static void test_way_down_and_up(void **state) {
         assert_true(route_good(&route, &limits, now_ns));
         assert_int_equal(route.state, FABRIC_UP);
 
-        now_ns += MS;
+        now_ns += 1000 * MS;
         assert_true(route_error(&route, &limits, now_ns));
         assert_false(route_good(&route, &limits, now_ns));
         assert_true(route_error(&route, &limits, now_ns));
@@ -92,6 +92,38 @@ static void test_flapping(void **state) {
         now_ns += 60000 * MS;
         assert_false(route_tick(&route, &limits, now_ns));
         assert_int_equal(hold(&route, &now_ns), 100 * MS);
+}
+
+/* It shows life each time, and fails as soon as it has something to carry: that becomes rare. */
+static void test_comes_back_only(void **state) {
+        struct route route;
+        uint64_t now_ns = 1000 * MS, downs[6] = {0};
+        size_t n = 0;
+
+        (void)state;
+        route_init(&route, &limits, now_ns);
+        for (uint32_t i = 0; n < sizeof(downs) / sizeof(downs[0]); i++) {
+                uint64_t start_ns = now_ns;
+
+                assert_true(i < 10);
+                assert_int_equal(route.state, FABRIC_UP);
+                route_error(&route, &limits, now_ns);
+                while (route.state == FABRIC_DOWN) {
+                        now_ns += MS;
+                        route_tick(&route, &limits, now_ns);
+                }
+                if (now_ns > start_ns)
+                        downs[n++] = now_ns - start_ns;
+                while (!route_good(&route, &limits, now_ns)) {
+                }
+                now_ns += 900 * MS;
+        }
+        for (size_t i = 0; i < n; i++)
+                assert_int_equal(downs[i], (i < 4 ? 100 * MS << i : 1000 * MS));
+        /* Who lasts is forgiven. */
+        now_ns += 20000 * MS;
+        assert_true(route_error(&route, &limits, now_ns));
+        assert_int_equal(route.state, FABRIC_SUSPECT);
 }
 
 /* Somebody waits who has no other way: it is tried however long the hold-down is. */
@@ -199,8 +231,9 @@ static void test_clock_of_others(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_way_down_and_up), cmocka_unit_test(test_suspect_and_probing_end),
-                cmocka_unit_test(test_flapping),        cmocka_unit_test(test_hurry),
-                cmocka_unit_test(test_fresh),           cmocka_unit_test(test_clock_of_others),
+                cmocka_unit_test(test_flapping),        cmocka_unit_test(test_comes_back_only),
+                cmocka_unit_test(test_hurry),           cmocka_unit_test(test_fresh),
+                cmocka_unit_test(test_clock_of_others),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
