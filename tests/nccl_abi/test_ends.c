@@ -236,7 +236,7 @@ static void test_split_revoked(void **state) {
 /* One rank's group comes to nothing, for a wrong call in it. */
 static void shrink_and_fail(ncclComm_t comm, int without, const ncclConfig_t *config) {
         ncclConfig_t given = *config;
-        ncclComm_t made;
+        ncclComm_t made = NULL;
         float x = 1;
 
         CHECK(ncclGroupStart());
@@ -244,6 +244,9 @@ static void shrink_and_fail(ncclComm_t comm, int without, const ncclConfig_t *co
                          given.blocking ? ncclSuccess : ncclInProgress);
         assert_int_equal(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, NULL, NULL), ncclInvalidArgument);
         assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+        assert_int_equal(made != NULL, !given.blocking); /* without blocking it is the program's by now */
+        if (made)
+                CHECK(ncclCommAbort(made));
 }
 
 /* It calls again, and meets those who have called once: otherwise they wait for each other for ever. */
