@@ -180,7 +180,7 @@ static void test_still(void **state) {
                 assert_int_equal(r[i].result, ncclSuccess);
         }
         assert_non_null(r[0].handle);
-        assert_non_null(r[1].handle); /* the same, unless comm[0] has ended meanwhile */
+        assert_non_null(r[1].handle);                             /* the same, unless comm[0] has ended meanwhile */
         fake_wait_calls(&fake, BODY(COMM_DESTROY), destroys + 2); /* comm[0] was left to the registrar */
         assert_int_equal(ncclCommDeregister(comm[1], r[1].handle), ncclSuccess);
         assert_int_equal(ncclCommDestroy(comm[1]), ncclSuccess);
