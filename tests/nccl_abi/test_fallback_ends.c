@@ -28,16 +28,22 @@ static void *destroy(void *userdata) {
         return ncclCommDestroy(userdata) == ncclSuccess ? userdata : NULL;
 }
 
+static ncclComm_t make(void) {
+        ncclComm_t comm;
+        ncclUniqueId id;
+
+        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+        assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
+        return comm;
+}
+
 static void test_broken(void **state) {
         const struct stand_in_counts before = *counts;
         pthread_t caller, destroyer;
-        ncclComm_t comm;
-        ncclUniqueId id;
+        ncclComm_t comm = make();
         void *result;
 
         (void)state;
-        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
-        assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
         assert_int_equal(pthread_create(&caller, NULL, wait_in_call, comm), 0);
         while (!n_waiting())
                 sched_yield();
@@ -58,13 +64,10 @@ static void test_broken(void **state) {
 /* What the other library frees it cannot abort any more. */
 static void test_too_late(void **state) {
         pthread_t destroyer;
-        ncclComm_t comm;
-        ncclUniqueId id;
+        ncclComm_t comm = make();
         void *result;
 
         (void)state;
-        assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
-        assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
         hold(true);
         assert_int_equal(pthread_create(&destroyer, NULL, destroy, comm), 0);
         while (!n_waiting())
