@@ -135,7 +135,7 @@ static int rail_open(struct fabric *fabric, struct fabric_rail *rail, const stru
 
 int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *options) {
         uint64_t now_ns = clock_now_ns();
-        struct sockaddr_storage address, advertised;
+        struct sockaddr_storage address, advertised = {0};
         struct fabric_rail *rail;
         char name[16];
         int r;
