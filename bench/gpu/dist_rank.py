@@ -63,9 +63,14 @@ class Rank:
         self.trace = (options.save / f"trace-{crew.rank}").open("w")
         self.arm("init", seconds)
         self.device = torch.device("cpu")
+        gpu = crew.rank
+        if "BENCH_SOCKETS" in os.environ:  # of the daemons of virtual nodes, which may share GPUs
+            sockets = os.environ["BENCH_SOCKETS"].split(",")
+            os.environ["RAILMUX_SOCKET"] = sockets[crew.rank * len(sockets) // crew.ranks]
+            gpu = crew.rank // int(os.environ["BENCH_EACH"]) % torch.cuda.device_count()
         if not self.cpu:
-            torch.cuda.set_device(crew.rank)
-            self.device = torch.device("cuda", crew.rank)
+            torch.cuda.set_device(gpu)
+            self.device = torch.device("cuda", gpu)
             self.stream = torch.cuda.Stream()
         here = torch.ones(512, dtype=torch.bfloat16, device=self.device)
         self.synchronize()  # the context is there: its time is not the library's

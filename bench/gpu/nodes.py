@@ -20,6 +20,8 @@ For each layout (daemons x GPUs of each), in this order:
                   out, and the table says so; it fails if --only asks for it. With --relay all that goes over rails goes through
                   a program that delays it (bench/nodes/relay.c), in all steps: it needs nothing of
                   the kernel, and takes some 50 us and a processor itself
+    dropin        the drop-in for NCCL: its suite (tests/nccl) and a client as inference engines have it, over all nodes, exact
+    torch         dist.py's parts that need nothing to compare with, with the drop-in in NCCL's place
 
 Each daemon has as many rails as --rails says, each with an address, a thread and a connection to each other daemon of its
 own; --rate bounds what each of them sends. (NCCL takes what it takes by itself: several sockets and threads for each of its channels.)
@@ -50,6 +52,7 @@ sys.dont_write_bytecode = True
 
 import report
 from node import Finished, Node, tail
+from nodes_dropin import dropin_step, torch_step
 from steps import OPS, REDUCING, operation
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
@@ -414,6 +417,8 @@ STEPS = {
     "nccl": step_nccl,
     "comms": step_comms,
     "delay": step_delay,
+    "dropin": dropin_step,
+    "torch": torch_step,
 }
 ALONE = ("nccl",)  # without daemons
 

@@ -286,12 +286,12 @@ def step_peers(run: Run) -> dict[str, Any]:
     return found
 
 
-def preloads(run: Run) -> list[str]:
+def preloads(node: Node) -> list[str]:
     """Ours in NCCL's place. What it needs lies, in a packed tree, where Python's loader does not look: it is loaded first."""
-    library = run.options.binaries / "nccl" / "libnccl.so.2"
+    library = node.bin.parent / "nccl" / "libnccl.so.2"
     if not library.exists():
         raise Skip(f"there is no {library}")
-    needed = [run.node.sys / name for name in DEPENDENCIES] + [run.node.lib / "librailmux.so.0"]
+    needed = [node.sys / name for name in DEPENDENCIES] + [node.lib / "librailmux.so.0"]
     return [str(path) for path in (*needed, library) if path.exists()]
 
 
@@ -310,7 +310,7 @@ def wait_nothing_left(run: Run) -> list[Any]:
 def step_torch(run: Run) -> dict[str, Any]:
     """dist.py with torch's own NCCL, without the daemon; then with ours in its place; then what differs."""
     run.need_gpus()
-    ours, ranks = preloads(run), min(run.options.ranks, run.node.gpus)
+    ours, ranks = preloads(run.node), min(run.options.ranks, run.node.gpus)
     if ranks < 2:
         raise Skip("needs two GPUs")
     run.node.daemon_stop()
@@ -350,7 +350,7 @@ def step_nccl(run: Run) -> dict[str, Any]:
     threads, as one thread and as processes."""
     run.need_gpus()
     suite, ranks = run.node.bin / "nccl_conformance", min(run.options.ranks, run.node.gpus)
-    *needed, library = preloads(run)
+    *needed, library = preloads(run.node)
     if not suite.exists():
         raise Skip(f"there is no {suite}")
     if ranks < 2:

@@ -99,7 +99,7 @@ def command_lines() -> None:
 
 
 def everything() -> None:
-    done, steps = bench("all", TREE, "--time", "90")
+    done, steps = bench("all", TREE, "--time", "150")
     check("exit status", done.returncode == 0, f"{done.returncode}\n{done.stdout}{done.stderr}")
     check("all steps are there", len(steps) == 16, list(steps))
     for name, found in steps.items():
@@ -387,13 +387,21 @@ def virtual_nodes() -> None:
         done = run([*script, str(TREE), "--out", str(SCRATCH / "none"), *wrong])
         check(f"nodes.py refuses {' '.join(wrong)}", done.returncode == 2 and "error:" in done.stderr, done.stderr)
     out = SCRATCH / "nodes"
-    done = run([*script, str(TREE), "--out", str(out), "--layouts", "2x2,3x1", "--only", "correctness,latency,nccl,comms", "--ops", "all_reduce,all_gather", "--time", "55"])
+    done = run([*script, str(TREE), "--out", str(out), "--layouts", "2x2,3x1", "--only", "correctness,latency,nccl,comms", "--ops", "all_reduce,all_gather", "--time", "150"])
     check("virtual nodes", done.returncode == 0, done.stdout + done.stderr)
     delays = SCRATCH / "delays"
-    done = run([*script, str(TREE), "--out", str(delays), "--layouts", "2x1", "--relay", "--rate", "1G", "--only", "delay", "--delays", "0,2", "--max", "128K", "--time", "55"])
+    done = run([*script, str(TREE), "--out", str(delays), "--layouts", "2x1", "--relay", "--rate", "1G", "--only", "delay", "--delays", "0,2", "--max", "128K", "--time", "150"])
     check("delays", done.returncode == 0, done.stdout + done.stderr)
     us = json.loads((delays / "nodes.json").read_text())["layouts"].get("2x1", {}).get("delay", {}).get("us", {}) if done.returncode == 0 else {}
     check("what is delayed takes at least that", list(us) == ["0.0", "2.0"] and us["2.0"].get("131072", 0) >= 2000, us)
+    dropin = SCRATCH / "dropin"
+    done = run([*script, str(TREE), "--out", str(dropin), "--layouts", "2x1", "--only", "dropin,torch", "--time", "150"])
+    check("the drop-in over virtual nodes", done.returncode == 0, done.stdout + done.stderr)
+    steps = json.loads((dropin / "nodes.json").read_text())["layouts"].get("2x1", {}) if done.returncode == 0 else {}
+    suite = steps.get("dropin", {})
+    there = (TREE / "nccl" / "libnccl.so.2").exists() and (TREE / "bin" / "nccl_conformance").exists()
+    check("its cases", suite.get("cases", 0) > 50 if there else "left out" in suite, steps)
+    check("without torch", steps.get("torch", {}).get("left out") == "there are no GPUs", steps)
     found = json.loads((out / "nodes.json").read_text())["layouts"] if (out / "nodes.json").exists() else {}
     for name, daemons in (("2x2", 2), ("3x1", 3)):
         steps = found.get(name, {})

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""What nodes.py does with the drop-in for NCCL: its suite, a client as inference engines have it, and torch.distributed, with
+the ranks dealt out to the daemons in rows."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import re
+import sys
+from typing import Any
+
+from node import Finished
+from steps import PYNCCL, Skip, preloads
+
+SUITE_S = 120.0
+TORCH_S = 180.0
+TORCH_PARTS = ("collectives", "graphs", "tp", "ddp", "exit")  # those that tell by themselves what is wrong
+
+
+def dropin_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """tests/nccl, as processes and, of a process for each node, as threads."""
+    suite = cluster.node.bin / "nccl_conformance"
+    try:
+        *needed, library = preloads(cluster.node)
+    except Skip as skip:
+        return {"left out": str(skip)}
+    if not suite.exists():
+        return {"left out": f"there is no {suite}"}
+    ranks = cluster.daemons * cluster.gpus * cluster.each
+    memory = "host" if options.host else "device"
+    every: list[str | pathlib.Path] = [suite, "--library", library, "--sockets", cluster.sockets, "--memory", memory]
+    every += ["--ranks", str(ranks), "-v", *(["--cases", "1"] if options.quick else [])]
+    python: list[str | pathlib.Path] = [sys.executable, PYNCCL, library, str(ranks), "--sockets", cluster.sockets]
+    python += [] if options.host else ["--device"]
+    ours, theirs = cluster.node.our_env(), dict(cluster.node.env, LD_PRELOAD=":".join(needed))
+    commands: list[tuple[str, list[str | pathlib.Path], dict[str, str]]] = [
+        ("client", python, theirs),
+        ("processes", [*every, "--ways", "processes", "--only", "calls,large"], ours),
+        ("threads", [*every, "--ways", "threads", "--only", "calls"], ours),
+        ("checks", [*every, "--ways", "processes", "--only", "comm,group,redop,config"], ours),
+    ]
+    found: dict[str, Any] = {"commands": [], "failed": [], "wrong": 0, "cases": 0}
+    for name, argv, env in commands:
+        finished: Finished = cluster.node.command(f"{cluster.name}-nccl-{name}", argv, SUITE_S, env=env)
+        found["commands"].append(finished.record())
+        for cases, wrong in re.findall(r"^(?:rank \d+: )?(\d+) cases, (\d+) wrong$", finished.output, re.MULTILINE):
+            found["cases"] += int(cases)
+            found["wrong"] += int(wrong)
+        if not finished.good:
+            found["failed"].append(finished.name)
+        if finished.status is None:
+            break
+    return found
+
+
+def torch_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """dist.py, with ours in NCCL's place."""
+    if options.host:
+        return {"left out": "there are no GPUs"}
+    if not importlib.util.find_spec("torch"):
+        return {"left out": "there is no torch"}
+    try:
+        ours = preloads(cluster.node)
+    except Skip as skip:
+        return {"left out": str(skip)}
+    arguments = ["--ranks", str(cluster.daemons * cluster.gpus * cluster.each), "--parts", ",".join(TORCH_PARTS)]
+    arguments += ["--save", str(cluster.node.run_folder / f"torch-{cluster.name}"), "--seconds", f"{TORCH_S - 20:.0f}"]
+    env = {"LD_PRELOAD": ":".join(ours), "BENCH_SOCKETS": cluster.sockets, "BENCH_EACH": str(cluster.each)}
+    finished = cluster.node.script(
+        f"{cluster.name}-torch", "dist.py", [*arguments, *(["--quick"] if options.quick else [])], TORCH_S, **env
+    )
+    document = finished.document or {}
+    used = document.get("nccl_file")
+    failed = [] if finished.good else [finished.name]
+    if used and not os.path.samefile(used, ours[-1]):
+        failed.append(f"torch used {used}")
+    return {"commands": [finished.record()], "failed": failed, "wrong": document.get("wrong", 0), "torch": document}
