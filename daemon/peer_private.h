@@ -14,6 +14,7 @@
  * known, or from one where some are. There are more of these if there are so many for each of the peers. */
 #define PEERS_STRANGERS_MAX 64u
 #define PEERS_UNPROVEN_MAX  16u
+#define PEERS_TELL_MAX      8u  /* refusals in the log, in a while */
 #define PEERS_LOST_MAX      64u /* that operators are still shown; the oldest makes room */
 
 enum peer_link_state {
@@ -124,7 +125,8 @@ struct peers {
         uint32_t n_peers, n_lost, n_open;
         uint64_t ticked_ns;
         uint64_t next_number;
-        uint64_t told_ns, n_told, n_untold; /* refusals in the log */
+        uint64_t told_ns, n_told, n_untold; /* refusals in the log, and what they said: */
+        char told[PEERS_TELL_MAX][PEER_ADDRESS_MAX + PEER_TEXT_MAX];
         struct peers_counters counters;
 };
 

@@ -41,12 +41,22 @@
 #include <time.h>
 #include <utlist.h>
 
-#define PEERS_TELL_MAX 8u                    /* refusals told one by one ... */
-#define PEERS_TELL_NS  UINT64_C(10000000000) /* ... within this time */
+#define PEERS_TELL_NS UINT64_C(10000000000) /* within which PEERS_TELL_MAX refusals are told one by one */
 
 /* ---- the log ---- */
 
+/* Whether the same was said of the same host. Who comes again and again must not keep others out of the log. */
+static bool refusal_is_told(const struct peers *peers, const char *what) {
+        for (uint64_t i = 0; i < peers->n_told; i++)
+                if (strcmp(peers->told[i], what) == 0)
+                        return true;
+        return false;
+}
+
 void peers_tell_refusal(struct peers *peers, const char *remote, const char *text) {
+        const char *port = strrchr(remote, ':');
+        int host = port ? (int)(port - remote) : (int)strlen(remote);
+        char what[sizeof(peers->told[0])];
         uint64_t now_ns = clock_now_ns();
 
         if (now_ns - peers->told_ns > PEERS_TELL_NS) {
@@ -55,8 +65,9 @@ void peers_tell_refusal(struct peers *peers, const char *remote, const char *tex
                 peers->told_ns = now_ns;
                 peers->n_told = peers->n_untold = 0;
         }
-        if (peers->n_told < PEERS_TELL_MAX) {
-                peers->n_told++;
+        snprintf(what, sizeof(what), "%.*s %s", host, remote, text);
+        if (peers->n_told < PEERS_TELL_MAX && !refusal_is_told(peers, what)) {
+                memcpy(peers->told[peers->n_told++], what, sizeof(what));
                 log_fields(LOG_LEVEL_WARNING, (const char *const[]){"PEER", remote, NULL},
                            "connection of daemon %s: %s", remote, text);
         } else {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/peer_frame.h"
+#include "daemon/peer_private.h"
 #include "util/log.h"
 
 #define PEERS_CROWD 65u /* one more than there are places for */
@@ -494,12 +495,48 @@ static void refuses_members(void **state) {
         assert_int_equal(a->n_messages, 0);
 }
 
+/* Who knocks all the time with the same mistake is one line of the log, and keeps nobody else out of it. */
+static void tells_each_once(void **state) {
+        static const struct hello other = {4, 4, "other", "", "x", 16, 32, 5, 0x90};
+        struct world *world = *state;
+        uint8_t data[4096];
+        char text[PEER_TEXT_MAX], line[512];
+        FILE *log = tmpfile();
+        int stderr_fd = dup(STDERR_FILENO), n_garbage = 0, n_other = 0;
+
+        start(world, 0);
+        assert_non_null(log);
+        assert_true(stderr_fd >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
+        log_set_level(LOG_LEVEL_WARNING);
+        for (unsigned int i = 0; i <= 2 * PEERS_TELL_MAX; i++) {
+                int fd = stranger_connect(world, 0);
+                size_t size = i < 2 * PEERS_TELL_MAX ? 4 : hello_pack(&other, data);
+
+                if (size == 4)
+                        memset(data, 0, 4);
+                assert_int_equal(write(fd, data, size), size);
+                (void)stranger_refusal(world, fd, text);
+                close(fd);
+        }
+        log_set_level(LOG_LEVEL_ERROR);
+        assert_true(dup2(stderr_fd, STDERR_FILENO) >= 0);
+        close(stderr_fd);
+        rewind(log);
+        while (fgets(line, sizeof(line), log)) {
+                n_garbage += strstr(line, "or no railmuxd") != NULL;
+                n_other += strstr(line, "cluster test meets cluster other") != NULL;
+        }
+        fclose(log);
+        assert_int_equal(n_other, 1);
+        assert_in_range(n_garbage, 1, 2); /* two, if a while passed between */
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
                 T(refuses_hellos),  T(refuses_garbage),         T(waits_only_so_long), T(crowd),
                 T(crowd_elsewhere), T(runs_out_of_descriptors), T(one_id_two_names),   T(agrees_on_a_version),
-                T(refuses_members),
+                T(refuses_members), T(tells_each_once),
         };
 
         log_init("test", LOG_LEVEL_ERROR);
