@@ -100,14 +100,17 @@ static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
         port->n_errors++;
         if (conn->number && !conn->knock)
                 route->last_dead = conn->number;
-        /* Connections of several classes that end together are one failure. */
-        if (route->health.state != FABRIC_UP && conn->started_ns < route->health.since_ns)
+        /* Connections of several classes that end together are one failure; of a route that is late it is the first. */
+        if (route->health.state != FABRIC_UP && !route->health.late && conn->started_ns < route->health.since_ns)
                 return;
         route->probe = port->class;
         /* One may have been lost with others that were made again since. */
         if (conn->started_ns < route->health.failed_ns ? route_late(&route->health, &fabric->limits, now_ns)
                                                        : route_error(&route->health, &fabric->limits, now_ns))
                 route_changed(fabric, route, conn->why);
+        /* What stands in its place was made since: when that ends, this is another failure. */
+        if (port->conn && port->conn->started_ns < route->health.failed_ns)
+                route->health.failed_ns = port->conn->started_ns;
 }
 
 void conn_unpark(struct fabric_conn *conn) {

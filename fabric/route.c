@@ -2,15 +2,15 @@
 #include "fabric/route.h"
 
 static bool route_set(struct route *route, enum fabric_route_state state, uint64_t now_ns) {
-        bool changed = route->state != state;
+        bool changed = route->state != state || route->late;
 
+        if (state == FABRIC_UP && !route->late)
+                route->up_ns = route->forgive_ns = now_ns;
         route->state = state;
         route->n_good = 0;
-        route->hurried = route->may_try = route->fresh = false;
+        route->hurried = route->may_try = route->fresh = route->late = false;
         if (changed)
                 route->since_ns = now_ns;
-        if (state == FABRIC_UP)
-                route->forgive_ns = now_ns;
         return changed;
 }
 
@@ -19,8 +19,11 @@ bool route_down(struct route *route, uint64_t now_ns) {
 }
 
 void route_init(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
-        *route = (struct route){
-                .state = FABRIC_UP, .since_ns = now_ns, .forgive_ns = now_ns, .hold_ns = limits->hold_ns};
+        *route = (struct route){.state = FABRIC_UP,
+                                .since_ns = now_ns,
+                                .up_ns = now_ns,
+                                .forgive_ns = now_ns,
+                                .hold_ns = limits->hold_ns};
 }
 
 void route_wait(struct route *route) {
@@ -37,20 +40,16 @@ bool route_error(struct route *route, const struct route_limits *limits, uint64_
         route->failed_ns = now_ns;
         /* What it was forgiven so far counts, what happens from here on does not. */
         route_tick(route, limits, now_ns);
-        switch (route->state) {
-        case FABRIC_UP:
-                /* Signs of life have brought it back, and it does not last: it flaps, or carries nothing else. */
-                if (route->n_errors > 1 && time_passed(now_ns, route->since_ns) < ROUTE_FORGIVES * route->hold_ns)
-                        return route_down(route, now_ns);
-                return route_set(route, FABRIC_SUSPECT, now_ns);
-        case FABRIC_SUSPECT:
-        case FABRIC_PROBING:
-                return route_down(route, now_ns);
-        case FABRIC_DOWN:
+        if (route->state == FABRIC_DOWN) {
                 route->may_try = false;
-                break; /* connections of other classes end too: one failure */
+                return false; /* connections of other classes end too: one failure */
         }
-        return false;
+        if (route->state != FABRIC_UP && !route->late)
+                return route_down(route, now_ns);
+        /* Signs of life have brought it back, and it does not last: it flaps, or carries nothing else. */
+        if (route->n_errors > 1 && time_passed(now_ns, route->up_ns) < ROUTE_FORGIVES * route->hold_ns)
+                return route_down(route, now_ns);
+        return route_set(route, FABRIC_SUSPECT, now_ns);
 }
 
 static bool route_probe(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
@@ -76,7 +75,10 @@ bool route_good(struct route *route, const struct route_limits *limits, uint64_t
 bool route_late(struct route *route, const struct route_limits *limits, uint64_t now_ns) {
         (void)limits;
         route->n_good = 0;
-        return route->state == FABRIC_UP && route_set(route, FABRIC_SUSPECT, now_ns);
+        if (route->state != FABRIC_UP || !route_set(route, FABRIC_SUSPECT, now_ns))
+                return false;
+        route->late = true;
+        return true;
 }
 
 bool route_tick(struct route *route, const struct route_limits *limits, uint64_t now_ns) {

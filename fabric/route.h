@@ -4,7 +4,7 @@
  * The health of a route. Pure: the clock is passed in.
  *
  *   UP        carries chunks. A route of which nothing is known yet is up.
- *   SUSPECT   a connection failed or is silent. It is made again at once; chunks go elsewhere if they can.
+ *   SUSPECT   a connection failed or is late. It is made again at once; chunks go elsewhere if they can.
  *   DOWN      failed again, never came back, or did so for a short time only. Nothing is tried until the hold-down is
  *             over, unless somebody waits and there is no other way: see route_hurry().
  *   PROBING   the hold-down is over, a connection is tried; chunks go there only if nothing else is left.
@@ -19,7 +19,8 @@
  *
  * Who has failed before, and was up for less than that, goes down at once: signs of life are short, and there are
  * networks that carry those and nothing longer. Each time that such a route is up costs its users a pause, so that has
- * to become rare.
+ * to become rare. Being late is no failure: a route that is up again after that has been up all the time. If the
+ * connection ends instead, this is the failure; most that break are late before.
  *
  * Several threads read the clock, and not in the order in which they take the lock: a time that was written down may
  * lie after now_ns. No time has passed since then.
@@ -40,12 +41,14 @@ struct route {
         enum fabric_route_state state;
         uint64_t since_ns;
         uint64_t hold_ns;    /* of the next time that it goes down */
-        uint64_t forgive_ns; /* when UP: since when its being up counts */
+        uint64_t up_ns;      /* since when it has been up, but for being late */
+        uint64_t forgive_ns; /* as up_ns, less what was forgiven */
         uint32_t n_good;
         uint64_t n_errors;     /* but for those of a fresh one */
         uint64_t failed_ns;    /* the last failure; 0: none */
         bool hurried, may_try; /* when DOWN, see route_hurry() */
         bool fresh;            /* when DOWN, see route_wait() */
+        bool late;             /* when SUSPECT: nothing has failed */
 };
 
 static inline uint64_t time_passed(uint64_t now_ns, uint64_t since_ns) {
@@ -55,7 +58,7 @@ static inline uint64_t time_passed(uint64_t now_ns, uint64_t since_ns) {
 void route_init(struct route *route, const struct route_limits *limits, uint64_t now_ns);
 /* After route_init(): the peer has yet to hear of it. */
 void route_wait(struct route *route);
-/* These return true if the state changed. */
+/* These return true if the state changed; a failure after lateness is news, too. */
 /* The peer knows of it. */
 bool route_met(struct route *route, uint64_t now_ns);
 bool route_error(struct route *route, const struct route_limits *limits, uint64_t now_ns);

@@ -126,6 +126,57 @@ static void test_comes_back_only(void **state) {
         assert_int_equal(route.state, FABRIC_SUSPECT);
 }
 
+/* Connections that break are late first. That is one failure, which counts; being late alone is none. */
+static void test_late_first(void **state) {
+        struct route route;
+        uint64_t now_ns = 1000 * MS;
+
+        (void)state;
+        route_init(&route, &limits, now_ns);
+        for (unsigned int i = 0; i < 2; i++) {
+                assert_true(route_late(&route, &limits, now_ns));
+                assert_true(route_error(&route, &limits, now_ns + 200 * MS));
+                now_ns += 200 * MS;
+                if (i > 0)
+                        break;
+                assert_int_equal(route.state, FABRIC_SUSPECT);
+                assert_int_equal(route.since_ns, now_ns);
+                assert_false(route_good(&route, &limits, now_ns));
+                assert_true(route_good(&route, &limits, now_ns));
+                now_ns += 300 * MS;
+        }
+        assert_int_equal(route.state, FABRIC_DOWN); /* the second time it was up for half a second only */
+        assert_int_equal(route.n_errors, 2);
+
+        /* With lateness every 600 ms it has been up all the time, is forgiven, and may fail again. */
+        route_init(&route, &limits, now_ns);
+        assert_int_equal(hold(&route, &now_ns), 100 * MS);
+        for (unsigned int n = 0; n < ROUTE_GOOD_PROBING; n++)
+                route_good(&route, &limits, now_ns);
+        assert_int_equal(route.hold_ns, 200 * MS);
+        for (unsigned int i = 0; i < 5; i++) {
+                now_ns += 600 * MS;
+                route_tick(&route, &limits, now_ns);
+                assert_true(route_late(&route, &limits, now_ns));
+                route_good(&route, &limits, now_ns);
+                assert_true(route_good(&route, &limits, now_ns));
+                assert_int_equal(route.state, FABRIC_UP);
+        }
+        assert_int_equal(route.hold_ns, 100 * MS);
+        assert_true(route_error(&route, &limits, now_ns));
+        assert_int_equal(route.state, FABRIC_SUSPECT);
+        /* Who is down after lateness does not come back as if nothing had been. */
+        route_init(&route, &limits, now_ns);
+        assert_true(route_late(&route, &limits, now_ns));
+        assert_true(route_tick(&route, &limits, now_ns + 500 * MS));
+        assert_true(route_tick(&route, &limits, now_ns + 600 * MS));
+        now_ns += 600 * MS;
+        for (unsigned int n = 0; n < ROUTE_GOOD_PROBING; n++)
+                route_good(&route, &limits, now_ns);
+        assert_int_equal(route.state, FABRIC_UP);
+        assert_int_equal(route.up_ns, now_ns);
+}
+
 /* Somebody waits who has no other way: it is tried however long the hold-down is. */
 static void test_hurry(void **state) {
         static const struct route_limits held = {
@@ -233,7 +284,7 @@ int main(void) {
                 cmocka_unit_test(test_way_down_and_up), cmocka_unit_test(test_suspect_and_probing_end),
                 cmocka_unit_test(test_flapping),        cmocka_unit_test(test_comes_back_only),
                 cmocka_unit_test(test_hurry),           cmocka_unit_test(test_fresh),
-                cmocka_unit_test(test_clock_of_others),
+                cmocka_unit_test(test_clock_of_others), cmocka_unit_test(test_late_first),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
