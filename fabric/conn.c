@@ -14,9 +14,7 @@
 #include "fabric/stream.h"
 #include "fabric/transport.h"
 
-#define STUCK_DEADLINES 10u
-#define STUCK_SLOWNESS  100u
-#define STUCK_PINGS     16u
+#define STUCK_PINGS 16u
 
 int conn_new(struct fabric_rail *rail, int fd, bool server, uint64_t now_ns, struct fabric_conn **ret_conn) {
         struct fabric *fabric = rail->fabric;
@@ -332,16 +330,11 @@ void conn_came(struct fabric_conn *conn, uint32_t bytes) {
  * has arrived with the next frame that it sends, whatever that is.
  *
  * Whether it has arrived takes as long as the rail is slow. So the time counts since anything moved last: a message was
- * acknowledged, bytes of one were given to the socket or the adapter, or data of one came (conn_came()). It is many
- * deadlines, and longer the more is under way, by a hundredth of what the rail is said to have. While more than pings
- * is in the socket the network is slow, or the kernel ends the connection (socket_tune()).
+ * acknowledged, bytes of one were given to the socket or the adapter, or data of one came (conn_came()); how much of it
+ * is too much says rail_stuck_ns(). While more than pings is in the socket the network is slow, or the kernel ends the
+ * connection (socket_tune()).
  */
 static bool conn_is_stuck(struct fabric_conn *conn, uint64_t now_ns) {
-        const struct fabric_rail *rail = conn->rail;
-        const uint64_t slowest = rail->nominal / STUCK_SLOWNESS + 1;
-        const uint64_t limit_ns = STUCK_DEADLINES * rail->fabric->deadline_ns +
-                                  (uint64_t)((unsigned __int128)conn->flight_bytes * 1000000000u / slowest);
-
         if (conn->moved || (!conn->unacked && conn->n_frames < CONN_FRAMES_DATA)) {
                 conn->moved = false;
                 conn->moved_ns = now_ns;
@@ -349,7 +342,7 @@ static bool conn_is_stuck(struct fabric_conn *conn, uint64_t now_ns) {
                         conn->came_bytes = 0;
                 return false;
         }
-        if (time_passed(now_ns, conn->moved_ns) < limit_ns)
+        if (time_passed(now_ns, conn->moved_ns) < rail_stuck_ns(conn->rail, conn->flight_bytes))
                 return false;
         if (conn_queued(conn) <= STUCK_PINGS * FRAME_HEAD_MAX)
                 return true;

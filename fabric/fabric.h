@@ -77,7 +77,8 @@ struct fabric_callbacks {
         /* A route (all classes of it) changed its state. */
         void (*route)(void *data, const struct fabric_node *peer, const char *rail, enum fabric_route_state state,
                       const char *why);
-        /* Work waits, no route has a connection. Again each time that it has waited as long. It goes on trying. */
+        /* Work waits, and no route has a connection, or what was on connections that ended does not arrive over others
+         * either, for as long as one may stand still. Again each time that it has waited as long. It goes on trying. */
         void (*unreachable)(void *data, const struct fabric_node *peer, const char *why);
         /*
          * A peer or an own executor did what it must not: text says what. key: of the area, 0 if none. Not more than

@@ -402,8 +402,42 @@ static uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_p
         return n;
 }
 
+/*
+ * Connections come up there, but what is on them does not arrive: they die again each time, for the network carries
+ * short frames only, or nobody says what became of it, for over there the dead connection does not end. Each connection
+ * alone looks well until then. So what was on one that died is watched, until the last of it has arrived, and then all
+ * that has joined it since.
+ *
+ * Time counts while there is a connection, for else it is unreachable, and while threads run that could see it arrive.
+ */
+static void peer_check_arrives(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
+        const uint64_t passed_ns = time_passed(now_ns, peer->watch_ns), most_ns = fabric->deadline_ns / 4;
+        uint64_t limit_ns = 0;
+
+        peer->watch_ns = now_ns;
+        if (peer->n_again[peer->watched] == 0) {
+                peer->watched = !peer->watched;
+                peer->watched_ns = 0;
+                return;
+        }
+        if (peer->n_up == 0)
+                return;
+        peer->watched_ns += passed_ns < most_ns ? passed_ns : most_ns;
+        for (size_t i = 0; i < peer->n_routes; i++) {
+                const struct fabric_rail *rail = peer->routes[i]->rail;
+                const uint64_t stuck_ns = rail_stuck_ns(rail, rail->schedule.queued_bytes + rail->flight_bytes);
+
+                limit_ns = stuck_ns > limit_ns ? stuck_ns : limit_ns;
+        }
+        if (peer->watched_ns < limit_ns || !peer_has_work(fabric, peer))
+                return;
+        if (fabric_tell_unreachable(fabric, peer, "what is sent there does not arrive"))
+                peer->watched_ns = 0;
+}
+
 /* Told again and again: what the owner began meanwhile waits as well. */
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
+        peer_check_arrives(fabric, peer, now_ns);
         if (peer_count_up(fabric, peer, now_ns) > 0 || !peer_has_work(fabric, peer)) {
                 peer->down_ns = peer->told_ns = 0;
                 return;

@@ -43,6 +43,8 @@ void item_free(struct fabric *fabric, struct fabric_item *item) {
         struct schedule_item *spare = &item->schedule;
 
         item->peer->n_items--;
+        if (item->again)
+                item->peer->n_again[item->again - 1]--;
         /* relaxed: see taker_may */
         atomic_fetch_sub_explicit(&item->area->n_items, 1, memory_order_relaxed);
         if (fabric->throttled) {

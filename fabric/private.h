@@ -21,7 +21,9 @@
 #include "util/yield.h"
 
 #define FABRIC_TEXT      160u
-#define FABRIC_GRAVES    256u   /* dead connections remembered for each peer */
+#define FABRIC_GRAVES    256u /* dead connections remembered for each peer */
+#define STUCK_DEADLINES  10u  /* see rail_stuck_ns() */
+#define STUCK_SLOWNESS   100u
 #define CONN_FORGETS     8u     /* said on a connection and not heard yet */
 #define FABRIC_STRANGERS 64u    /* unproven connections of each rail, from where no peer is */
 #define FABRIC_UNPROVEN  8u     /* for each peer, from where it is: of three classes, and some that are ending */
@@ -38,7 +40,7 @@ struct fabric_item {
         struct fabric_port *port; /* that it was given to last */
         uint64_t sequence;        /* on its connection */
         uint8_t kind, source, destination;
-        bool again; /* was on a connection that died */
+        uint8_t again; /* was on a connection that died: 1 + which of peer->n_again it is in; 0: never */
         uint32_t value, data_bytes;
         uint64_t line_offset, data_offset;
 };
@@ -132,6 +134,10 @@ struct fabric_peer {
         struct schedule_item *waiting; /* no route or no memory for them yet */
         struct fabric_grave *graves;
         uint32_t n_graves;
+        /* Messages that were on a connection that died: those that are watched, and those that came since. */
+        uint32_t n_again[2];
+        uint8_t watched;               /* which of them */
+        uint64_t watched_ns, watch_ns; /* for how long, with a connection; when that was looked at last */
         uint64_t strange_number; /* of connections that they dial: this one and those before may not begin any more */
         bool grave_work;         /* a grave has something to send */
         uint32_t n_items, n_up;
@@ -301,6 +307,15 @@ static inline void fabric_pause(void) {
 #else
                 atomic_signal_fence(memory_order_seq_cst);
 #endif
+}
+
+/* With so much under way it is not slow any more, but stuck: it is many deadlines, and longer the more there is, by a
+ * hundredth of what the rail is said to have. */
+static inline uint64_t rail_stuck_ns(const struct fabric_rail *rail, uint64_t bytes) {
+        const uint64_t slowest = rail->nominal / STUCK_SLOWNESS + 1;
+
+        return STUCK_DEADLINES * rail->fabric->deadline_ns +
+               (uint64_t)((unsigned __int128)bytes * 1000000000u / slowest);
 }
 
 /* For threads on the path of messages, where there are processors enough: to look again is cheaper than to sleep. */

@@ -171,6 +171,18 @@ static struct fabric_grave *grave_new(struct fabric *fabric, struct fabric_peer 
         return grave;
 }
 
+/* That their way does not last, or what became of them is not said: see peer_check_arrives(). */
+static void items_watch(struct fabric_peer *peer, struct schedule_item *items) {
+        struct schedule_item *item;
+
+        DL_FOREACH(items, item) {
+                if (item_of(item)->again)
+                        continue;
+                item_of(item)->again = 1 + !peer->watched;
+                peer->n_again[!peer->watched]++;
+        }
+}
+
 void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
         struct fabric_peer *peer = conn->peer;
         struct fabric_grave *grave, *other;
@@ -219,6 +231,7 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
                 if (peer_has_conn(peer, conn->forgotten_on))
                         grave->heard_on = conn->forgotten_on;
         }
+        items_watch(peer, conn->unacked);
         grave->items = conn->unacked;
         conn->unacked = NULL;
         grave_look(grave);
@@ -318,7 +331,6 @@ void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struc
                         if (item_of(item)->sequence <= frame->line_offset)
                                 continue;
                         DL_DELETE(grave->items, item);
-                        item_of(item)->again = true;
                         item_of(item)->port->n_retransmitted++;
                         fabric->counters.retransmitted++;
                         DL_APPEND(again, item);

@@ -21,6 +21,7 @@ struct proxy_way {
         uint8_t bytes[PROXY_BUFFER];
         uint32_t start, end;
         int64_t left; /* to the next fault; < 0: none */
+        bool stuck;   /* something was too long */
 };
 
 struct proxy_pair {
@@ -135,6 +136,11 @@ static void way_move(struct proxy *proxy, struct proxy_pair *pair, int from) {
                         close_end(in);
                 if (pair->turns < 2 * LATE_TURNS)
                         return;
+        }
+        way->stuck |= proxy->longest > 0 && way->end - way->start > proxy->longest;
+        if (way->stuck) { /* what comes is thrown away, and the end is seen */
+                way->start = way->end = 0;
+                return;
         }
         if (*out >= 0 && way->start < way->end) {
                 n = send(*out, way->bytes + way->start, way->end - way->start, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -323,8 +323,8 @@ static void rig_on_unreachable(void *data, const struct fabric_node *peer, const
         struct rig_node *node = data;
 
         (void)peer;
-        (void)why;
         node->unreachable++;
+        snprintf(node->lost, sizeof(node->lost), "%s", why);
 }
 
 static void rig_on_violation(void *data, const struct fabric_node *peer, uint64_t key, const char *text) {

@@ -68,6 +68,7 @@ struct rig_node {
         uint32_t unreachable, violations, routes_changed;
         uint32_t areas, refused_areas; /* that rig_dispatch() has been told of; of these, with an error */
         char text[160], why[160];      /* of the last violation, of the last change of a route */
+        char lost[160];                /* of the last time that a peer was unreachable */
 };
 
 struct rig {

@@ -506,6 +506,46 @@ static void test_swallowed(void **state) {
         broken_free(&broken);
 }
 
+/* The only rail carries short frames and nothing else: there is a connection as good as always, and chunks never
+ * arrive. Both ends say so to who waits, and all goes on when it carries long ones. */
+static void test_short_only(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 1,
+                                            .ranks = {1, 1},
+                                            .slot_bytes = 40000,
+                                            .least_data = 20000,
+                                            .key = 13,
+                                            .chunks = 20,
+                                            .times = {.heartbeat = 20,
+                                                      .deadline = 100 * (uint32_t)time_scale(),
+                                                      .hold_down = 5,
+                                                      .hold_max = 20,
+                                                      .unreachable = 600000}};
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(2000000000) * SECONDS * time_scale();
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        broken_start(&broken, &options);
+        for (uint32_t b = 0; b < 2; b++)
+                broken.proxies[b][0].longest = 8192;
+        broken_join(&broken);
+        while (rig->nodes[0].unreachable == 0 || rig->nodes[1].unreachable == 0) {
+                rig_step(rig);
+                rig_dispatch(rig);
+                assert_true(clock_now_ns() < end_ns);
+                sched_yield();
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_string_equal(rig->nodes[i].lost, "what is sent there does not arrive");
+                assert_int_equal(rig->channels[i].received, 0);
+        }
+        for (uint32_t b = 0; b < 2; b++)
+                broken.proxies[b][0].longest = 0;
+        rig_run(rig, SECONDS);
+        broken_free(&broken);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_cut),
@@ -520,6 +560,7 @@ int main(void) {
                 cmocka_unit_test(test_only_rail_knock),
                 cmocka_unit_test(test_drain_and_set_down),
                 cmocka_unit_test(test_swallowed),
+                cmocka_unit_test(test_short_only),
         };
         const char *text = getenv("RAILMUX_SEED");
 

@@ -377,6 +377,31 @@ static void test_connection_tells_nothing(void **state) {
         } while (!attempt_end(&attempt));
 }
 
+/* Connections are made and live, and on none is it said what became of those on another that died. */
+static void test_nobody_answers(void **state) {
+        struct rig_options options = talkative();
+        const uint64_t until_ns = attempts_end();
+        static struct attempt attempt;
+        struct rig_node *node = &attempt.rig.nodes[0];
+
+        (void)state;
+        options.times.hold_down = options.times.hold_max = 1;
+        options.times.unreachable = 600000;
+        attempt_begin(&attempt, &options);
+        WAIT_FOR(route(&attempt.rig).flight_bytes >= MESSAGES * DATA);
+        do { /* another one when this thread had to wait for its processor, and was silent */
+                close(attempt.fd);
+                attempt.fd = take(attempt.listen_fd, &attempt.hello);
+                while (node->unreachable == 0 && ping(&attempt)) {
+                        rig_dispatch(&attempt.rig);
+                        if (clock_now_ns() > until_ns)
+                                fail_msg("a question without an answer is not told of");
+                }
+        } while (node->unreachable == 0);
+        assert_string_equal(node->lost, "what is sent there does not arrive");
+        (void)attempt_end(&attempt);
+}
+
 /* It is not given up while the network takes nothing from the socket. */
 static void test_network_is_slow(void **state) {
         const struct rig_options options = talkative();
@@ -440,7 +465,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_route_is_down),   cmocka_unit_test(test_connection_is_dead),
                 cmocka_unit_test(test_connection_dies), cmocka_unit_test(test_connection_tells_nothing),
-                cmocka_unit_test(test_network_is_slow), cmocka_unit_test(test_message_is_long),
+                cmocka_unit_test(test_nobody_answers),  cmocka_unit_test(test_network_is_slow),
+                cmocka_unit_test(test_message_is_long),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

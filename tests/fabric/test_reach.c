@@ -131,6 +131,50 @@ static void test_not_heard(void **state) {
         assert_int_equal(world_told(w), 1);
 }
 
+/* What was on connections that died goes the same way over others, or is not spoken of. */
+static void test_does_not_arrive(void **state) {
+        const uint64_t limit_ns = STUCK_DEADLINES * DEADLINE;
+        struct world *w = *state;
+        uint64_t now_ns = 1000 * MS;
+
+        w->peer.n_up = 1;
+        w->peer.n_again[1] = 1;
+        assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), now_ns + limit_ns);
+        now_ns += limit_ns;
+        assert_int_equal(world_run(w, now_ns + MS, now_ns + 2 * limit_ns), now_ns + limit_ns);
+        now_ns += limit_ns;
+
+        /* What has joined it since is not older than that when it arrives. */
+        assert_int_equal(world_run(w, now_ns + MS, now_ns + limit_ns), 0);
+        now_ns += limit_ns;
+        w->peer.n_again[w->peer.watched]--;
+        w->peer.n_again[!w->peer.watched]++;
+        assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), now_ns + limit_ns);
+        now_ns += limit_ns;
+
+        /* A slow rail has much to do. */
+        w->rail.nominal = STUCK_SLOWNESS * 1000 - 1;
+        w->rail.schedule.queued_bytes = 3000;
+        w->rail.flight_bytes = 1000;
+        assert_int_equal(world_run(w, now_ns + MS, now_ns + 2 * limit_ns), now_ns + limit_ns + 4000 * MS);
+        now_ns += limit_ns + 4000 * MS;
+        w->rail.schedule.queued_bytes = w->rail.flight_bytes = 0;
+
+        /* No thread was there to see it arrive. */
+        for (uint64_t i = 1; i <= 4 * STUCK_DEADLINES; i++) {
+                now_ns += limit_ns;
+                assert_int_equal(world_run(w, now_ns, now_ns + 1), i < 4 * STUCK_DEADLINES ? 0 : now_ns);
+        }
+
+        /* Nobody waits for it any more; it has arrived. */
+        HASH_DEL(w->fabric.areas, &w->area);
+        assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), 0);
+        now_ns += 2 * limit_ns;
+        HASH_ADD(hh, w->fabric.areas, key, sizeof(w->area.key), &w->area);
+        w->peer.n_again[w->peer.watched] = 0;
+        assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), 0);
+}
+
 /* What dead connections have left of areas that are gone is waited for by nobody; those that come begin anew. */
 static void test_areas_gone(void **state) {
         struct world *w = *state;
@@ -285,6 +329,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_rail_hangs, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_not_heard, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_does_not_arrive, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_areas_gone, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_clock_of_others, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_shakes_hands, world_new, world_free),
