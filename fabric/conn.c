@@ -350,6 +350,19 @@ static bool conn_is_stuck(struct fabric_conn *conn, uint64_t now_ns) {
         return false;
 }
 
+/* A handshake stands still, and what would go over it waits. It may take its time, for that process may be busy, but
+ * who has another way takes that meanwhile. */
+static void conn_shakes_long(struct fabric_conn *conn, uint64_t now_ns) {
+        struct fabric *fabric = conn->rail->fabric;
+        struct fabric_port *port = conn->port;
+
+        if (!port || conn != (port->conn ? port->conn : port->knock) ||
+            time_passed(now_ns, conn->started_ns) < fabric->deadline_ns)
+                return;
+        if (route_late(&port->route->health, &fabric->limits, now_ns))
+                route_changed(fabric, port->route, "a connection takes long to be made");
+}
+
 void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric *fabric = conn->rail->fabric;
         uint64_t silent_ns = now_ns - conn->heard_ns, period_ns = fabric->heartbeat_ns;
@@ -363,8 +376,10 @@ void conn_tick(struct fabric_conn *conn, uint64_t now_ns) {
                         conn_begin_anew(conn);
                         return;
                 }
-                if (now_ns - conn->started_ns < fabric->handshake_ns)
+                if (now_ns - conn->started_ns < fabric->handshake_ns) {
+                        conn_shakes_long(conn, now_ns);
                         return;
+                }
                 if (!conn->peer) {
                         fabric->counters.refused++;
                         conn->rail->n_refused++;

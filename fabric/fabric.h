@@ -61,7 +61,7 @@ struct fabric_times {
         uint32_t deadline;  /* and given up after this: 800; one that nobody answers is begun anew after half of it */
         /* One on which the peer says something and acknowledges nothing is given up after ten of these, and as long as
          * what is under way would take at a hundredth of the rail's speed. */
-        uint32_t handshake; /* of a new connection, all of it: 5000 */
+        uint32_t handshake; /* of a new connection, all of it: 5000; its route is suspect after a deadline of that */
         uint32_t hold_down; /* of a route that failed, if there are others; doubles for each further failure: 250 */
         uint32_t hold_max;  /* up to this: 30000 */
         uint32_t

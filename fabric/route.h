@@ -4,7 +4,8 @@
  * The health of a route. Pure: the clock is passed in.
  *
  *   UP        carries chunks. A route of which nothing is known yet is up.
- *   SUSPECT   a connection failed or is late. It is made again at once; chunks go elsewhere if they can.
+ *   SUSPECT   a connection failed, is silent or takes long to be made, the latter two of which are called late. It is
+ *             made again at once if it failed; chunks go elsewhere if they can.
  *   DOWN      failed again, never came back, or did so for a short time only. Nothing is tried until the hold-down is
  *             over, unless somebody waits and there is no other way: see route_hurry().
  *   PROBING   the hold-down is over, a connection is tried; chunks go there only if nothing else is left.

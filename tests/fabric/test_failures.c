@@ -546,6 +546,29 @@ static void test_short_only(void **state) {
         broken_free(&broken);
 }
 
+/* A connection that is accepted, and then nothing is said on it: what was to go over it takes the other rail long
+ * before the handshake is given up. */
+static void test_shakes_for_ever(void **state) {
+        const struct rig_options options = {
+                .n_nodes = 2,
+                .n_rails = 2,
+                .ranks = {2, 1}, /* the second one's messages take the second rail */
+                .slot_bytes = 500,
+                .key = 14,
+                .chunks = 100,
+                .times = {.heartbeat = 40, .deadline = 250, .hold_down = 5, .hold_max = 20, .handshake = 6000000}};
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        broken_start(&broken, &options);
+        broken.proxies[1][1].longest = 1;
+        broken_join(&broken);
+        rig_run(rig, SECONDS);
+        assert_true(rig->nodes[0].routes_changed > 0);
+        broken_free(&broken);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_cut),
@@ -561,6 +584,7 @@ int main(void) {
                 cmocka_unit_test(test_drain_and_set_down),
                 cmocka_unit_test(test_swallowed),
                 cmocka_unit_test(test_short_only),
+                cmocka_unit_test(test_shakes_for_ever),
         };
         const char *text = getenv("RAILMUX_SEED");
 
