@@ -335,6 +335,16 @@ static void cluster_on_unreachable(void *data, const struct fabric_node *id, con
         comm_heard_lost(cluster, node->peer, why);
 }
 
+/* It may be reached all the same: who waits for these messages waits in vain. */
+static void cluster_on_messages_lost(void *data, const struct fabric_node *id, const char *why) {
+        struct cluster *cluster = data;
+        struct cluster_node *node = cluster_node(cluster, id);
+
+        log_error("node %s: %s", cluster_name(cluster, id), why);
+        if (node)
+                comm_heard_lost(cluster, node->peer, why);
+}
+
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {
         struct cluster *cluster = data;
 
@@ -408,6 +418,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
                           .unreachable = config->peer_lost_ms + UNREACHABLE_MS},
                 .callbacks = {.route = cluster_on_route,
                               .unreachable = cluster_on_unreachable,
+                              .lost = cluster_on_messages_lost,
                               .violation = cluster_on_violation,
                               .area = cluster_on_area},
                 .data = cluster,

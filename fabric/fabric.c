@@ -38,7 +38,7 @@
 
 struct fabric_event {
         struct fabric_event *next;
-        enum { EVENT_ROUTE, EVENT_UNREACHABLE, EVENT_VIOLATION } kind;
+        enum { EVENT_ROUTE, EVENT_UNREACHABLE, EVENT_LOST, EVENT_VIOLATION } kind;
         struct fabric_node peer;
         char rail[FABRIC_NAME_MAX + 1];
         enum fabric_route_state state;
@@ -115,6 +115,10 @@ bool fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *pe
         return fabric_tell(fabric, EVENT_UNREACHABLE, &peer->node, why) != NULL;
 }
 
+bool fabric_tell_lost(struct fabric *fabric, const struct fabric_peer *peer) {
+        return fabric_tell(fabric, EVENT_LOST, &peer->node, peer->lost) != NULL;
+}
+
 void fabric_tell_violation(struct fabric *fabric, struct fabric_peer *peer, uint64_t key, const char *text) {
         uint64_t *last_ns = peer ? &peer->violation_ns : &fabric->violation_ns, now_ns = clock_now_ns();
         struct fabric_event *event;
@@ -152,6 +156,10 @@ void fabric_dispatch(struct fabric *fabric) {
                 case EVENT_UNREACHABLE:
                         if (callbacks->unreachable)
                                 callbacks->unreachable(data, &event->peer, event->text);
+                        break;
+                case EVENT_LOST:
+                        if (callbacks->lost)
+                                callbacks->lost(data, &event->peer, event->text);
                         break;
                 case EVENT_VIOLATION:
                         if (callbacks->violation)

@@ -80,6 +80,8 @@ struct fabric_callbacks {
         /* Work waits, and no route has a connection, or what was on connections that ended does not arrive over others
          * either, for as long as one may stand still. Again each time that it has waited as long. It goes on trying. */
         void (*unreachable)(void *data, const struct fabric_node *peer, const char *why);
+        /* Messages to it were given up: whoever waits for them waits in vain, though it may be reached. */
+        void (*lost)(void *data, const struct fabric_node *peer, const char *why);
         /*
          * A peer or an own executor did what it must not: text says what. key: of the area, 0 if none. Not more than
          * once a second for each peer; the counters have all. What an area's executor posted wrong is lost.

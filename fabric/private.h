@@ -145,6 +145,7 @@ struct fabric_peer {
         uint64_t down_ns;  /* since when it has work and nothing is heard of it; 0: it has not */
         uint64_t told_ns;  /* when the owner was told that, last; 0: not yet */
         uint64_t violation_ns;
+        const char *lost; /* why messages to it are, which the owner has yet to hear; NULL: they are not */
 };
 
 struct fabric_rail {
@@ -336,6 +337,7 @@ static inline struct fabric_item *item_of(struct schedule_item *schedule) {
 int fabric_refuse(struct fabric *fabric, int condition, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void fabric_tell_route(struct fabric *fabric, const struct fabric_route *route, const char *why);
 bool fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *peer, const char *why);
+bool fabric_tell_lost(struct fabric *fabric, const struct fabric_peer *peer);
 void fabric_tell_violation(struct fabric *fabric, struct fabric_peer *peer, uint64_t key, const char *text);
 int fabric_thread(pthread_t *thread, void *(*run)(void *), void *data, const char *name);
 void fabric_ring(int fd); /* an eventfd */

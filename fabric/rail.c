@@ -139,6 +139,8 @@ static void peers_check(struct fabric *fabric, uint64_t now_ns) {
                 if (peer->waiting && peer->n_routes > 0)
                         peer_place_waiting(fabric, peer);
                 peer_check_reachable(fabric, peer, now_ns);
+                if (peer->lost && fabric_tell_lost(fabric, peer))
+                        peer->lost = NULL;
         }
 }
 

@@ -32,9 +32,10 @@
  * word that is lost with its connection is said again on the next, a few at a time: where connections die faster than
  * they could all be said, they must not take the place of what is to be sent. Who has said so, and waits for the same
  * from the other, says it once more on each new connection: the other may have given up its grave. There are
- * FABRIC_GRAVES of them at most; a question for one that was given up by then is answered with "I know nothing", which
- * is reported, and what was unacknowledged on it is lost: better that than twice. It takes so many dead connections
- * between a question and its answer.
+ * FABRIC_GRAVES of them at most; a question for one that was given up by then is answered with "I know nothing", and
+ * what was unacknowledged on it is lost: better that than twice. It takes so many dead connections between a question
+ * and its answer. So it is where there is no memory for a grave; the owner is told in both cases (peer->lost), since
+ * somebody waits for these messages.
  *
  * A dialler sends no message before it was answered, and remembers each connection on which it said hello, so what
  * either side could ask for is known to the other. If the other never read that hello, it has nothing to forget: it
@@ -213,8 +214,8 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
                 struct schedule_item *item, *tmp;
 
                 /* Without it there is no way to know; the peer will hear that we know nothing. */
-                fabric_tell_violation(fabric, peer, 0,
-                                      "no memory for what a dead connection leaves: messages are lost");
+                if (conn->unacked)
+                        peer->lost = "messages to it are lost: no memory";
                 DL_FOREACH_SAFE(conn->unacked, item, tmp) {
                         DL_DELETE(conn->unacked, item);
                         fabric->counters.dropped++;
@@ -324,8 +325,7 @@ void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struc
         if (frame->value != 0) {
                 grave->forgotten = true;
                 if (grave->items)
-                        fabric_tell_violation(fabric, peer, 0,
-                                              "the peer knows nothing of a connection: messages are lost");
+                        peer->lost = "messages to it are lost: it has forgotten a connection";
         } else {
                 DL_FOREACH_SAFE(grave->items, item, tmp) {
                         if (item_of(item)->sequence <= frame->line_offset)

@@ -105,8 +105,9 @@ static void taker_give(struct fabric *fabric, const struct taken *taken) {
                 return;
         }
         item = item_new(fabric, area, peer);
-        if (!item) { /* the caller has seen to it that there is one */
+        if (!item) {
                 fabric->counters.dropped++;
+                peer->lost = "messages to it are lost: no memory";
                 return;
         }
         item->kind = d->kind;

@@ -324,7 +324,15 @@ static void rig_on_unreachable(void *data, const struct fabric_node *peer, const
 
         (void)peer;
         node->unreachable++;
-        snprintf(node->lost, sizeof(node->lost), "%s", why);
+        snprintf(node->unreached, sizeof(node->unreached), "%s", why);
+}
+
+static void rig_on_lost(void *data, const struct fabric_node *peer, const char *why) {
+        struct rig_node *node = data;
+
+        (void)peer;
+        (void)why;
+        node->lost++;
 }
 
 static void rig_on_violation(void *data, const struct fabric_node *peer, uint64_t key, const char *text) {
@@ -400,6 +408,7 @@ void rig_fabric(struct rig *rig, uint32_t i) {
                                                 .times = options->times,
                                                 .callbacks = {.route = rig_on_route,
                                                               .unreachable = rig_on_unreachable,
+                                                              .lost = rig_on_lost,
                                                               .violation = rig_on_violation,
                                                               .area = rig_on_area},
                                                 .data = node};

@@ -537,7 +537,7 @@ static void test_short_only(void **state) {
                 sched_yield();
         }
         for (uint32_t i = 0; i < 2; i++) {
-                assert_string_equal(rig->nodes[i].lost, "what is sent there does not arrive");
+                assert_string_equal(rig->nodes[i].unreached, "what is sent there does not arrive");
                 assert_int_equal(rig->channels[i].received, 0);
         }
         for (uint32_t b = 0; b < 2; b++)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What nodes say of dead connections that the other one does not know. */
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "fabric/frame.h"
+#include "fabric/private.h"
 #include "tests/fabric/stranger.h"
 
 static const struct rig_options usual = {.n_nodes = 2,
@@ -189,12 +190,70 @@ static void test_overtaken_for_ever(void **state) {
         rig_free(&rig);
 }
 
+static uint64_t dropped_by(struct rig *rig, uint32_t node) {
+        struct fabric_counters counters;
+
+        fabric_counters(rig->nodes[node].fabric, &counters);
+        return counters.dropped;
+}
+
+/* What the peer has forgotten is given up, and the owner is told of it, if not at once. */
+static void test_lost(void **state) {
+        struct rig_options options = usual;
+        uint16_t ports[RIG_RAILS];
+        uint8_t head[FRAME_HEAD_MAX];
+        struct hello first, second;
+        static struct rig rig;
+        struct fabric *fabric;
+        struct frame frame;
+        int listen, fd;
+
+        (void)state;
+        options.chunks = 1;
+        options.class = FABRIC_NORMAL;
+        options.times.handshake = options.times.deadline = 20000;
+        rig_start(&rig, &options);
+        fabric = rig.nodes[0].fabric;
+        listen = stranger_listen_for(0, &ports[0]);
+        rig_peer(&rig, 0, 1, ports);
+        rig_area(&rig, 0);
+        while (rig_step(&rig)) {
+        }
+        fd = stranger_hear_hello(listen, &first);
+        stranger_answer(fd, &first, HELLO_OK);
+        assert_true(stranger_hear(fd, head, 1)); /* of the chunk */
+        close(fd);
+        fd = stranger_hear_hello(listen, &second);
+        stranger_answer(fd, &second, HELLO_OK);
+        do {
+                assert_true(stranger_hear(fd, head, FRAME_HEAD));
+                assert_int_equal(frame_decode(head, FRAME_HEAD, &frame), 0);
+        } while (frame.kind != FRAME_QUESTION);
+        assert_int_equal(frame.key, first.number);
+        pthread_mutex_lock(&fabric->lock);
+        fabric->n_events = UINT32_MAX; /* there is no room for another one until they are fetched */
+        pthread_mutex_unlock(&fabric->lock);
+        frame = (struct frame){.kind = FRAME_ANSWER, .key = first.number, .value = 1, .connection = second.number};
+        stranger_say(fd, head, frame_pack(&frame, NULL, head));
+        while (dropped_by(&rig, 0) == 0)
+                sched_yield();
+        rig_dispatch(&rig);
+        assert_int_equal(rig.nodes[0].lost, 0);
+        while (rig.nodes[0].lost == 0) {
+                rig_dispatch(&rig);
+                sched_yield();
+        }
+        assert_int_equal(dropped_by(&rig, 0), 1);
+        close(fd);
+        close(listen);
+        rig_free(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_forgotten),
-                cmocka_unit_test(test_all_forgotten),
-                cmocka_unit_test(test_overtaken),
-                cmocka_unit_test(test_overtaken_for_ever),
+                cmocka_unit_test(test_forgotten), cmocka_unit_test(test_all_forgotten),
+                cmocka_unit_test(test_overtaken), cmocka_unit_test(test_overtaken_for_ever),
+                cmocka_unit_test(test_lost),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

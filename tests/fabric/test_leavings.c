@@ -398,7 +398,7 @@ static void test_nobody_answers(void **state) {
                                 fail_msg("a question without an answer is not told of");
                 }
         } while (node->unreachable == 0);
-        assert_string_equal(node->lost, "what is sent there does not arrive");
+        assert_string_equal(node->unreached, "what is sent there does not arrive");
         (void)attempt_end(&attempt);
 }
 
