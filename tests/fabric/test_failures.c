@@ -546,6 +546,55 @@ static void test_short_only(void **state) {
         broken_free(&broken);
 }
 
+static bool rail_is_down(struct fabric *fabric, const char *rail) {
+        struct fabric_route_row *rows;
+        bool down = false;
+        size_t n;
+
+        assert_int_equal(fabric_routes(fabric, &rows, &n), 0);
+        for (size_t i = 0; i < n; i++)
+                down |= strcmp(rows[i].rail, rail) == 0 && rows[i].state == FABRIC_DOWN;
+        free(rows);
+        return down;
+}
+
+/* The same beside a rail that carries everything. Each connection is late before it dies, as the other end's signs of
+ * life stand behind what is stuck. So it must not come back for long each time, to hold up what is given to it. */
+static void test_short_only_beside(void **state) {
+        const struct rig_options options = {
+                .n_nodes = 2,
+                .n_rails = 2,
+                .ranks = {2, 2}, /* the second ones' messages take the second rail */
+                .slot_bytes = 40000,
+                .least_data = 20000,
+                .key = 15,
+                .chunks = 1000000,
+                .times = {.heartbeat = 20, .deadline = 100 * (uint32_t)time_scale(), .hold_down = 600000}};
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(2000000000) * SECONDS * time_scale();
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        broken_start(&broken, &options);
+        for (uint32_t b = 0; b < 2; b++)
+                broken.proxies[b][1].longest = 8192;
+        broken_join(&broken);
+        while (!rail_is_down(rig->nodes[0].fabric, rig_rail_names[1]) ||
+               !rail_is_down(rig->nodes[1].fabric, rig_rail_names[1])) {
+                rig_step(rig);
+                rig_dispatch(rig);
+                assert_true(clock_now_ns() < end_ns);
+                sched_yield();
+        }
+        rig->options.chunks = 0;
+        for (uint32_t i = 0; i < rig->n_channels; i++)
+                if (rig->channels[i].pushed > rig->options.chunks)
+                        rig->options.chunks = rig->channels[i].pushed;
+        rig->options.chunks += 50;
+        rig_run(rig, SECONDS);
+        broken_free(&broken);
+}
+
 /* A connection that is accepted, and then nothing is said on it: what was to go over it takes the other rail long
  * before the handshake is given up. */
 static void test_shakes_for_ever(void **state) {
@@ -584,6 +633,7 @@ int main(void) {
                 cmocka_unit_test(test_drain_and_set_down),
                 cmocka_unit_test(test_swallowed),
                 cmocka_unit_test(test_short_only),
+                cmocka_unit_test(test_short_only_beside),
                 cmocka_unit_test(test_shakes_for_ever),
         };
         const char *text = getenv("RAILMUX_SEED");
