@@ -58,7 +58,8 @@ static bool port_wants(const struct fabric_port *port) {
 
         if (port->schedule.queued_bytes > 0 || port->wanted)
                 return true;
-        if (port->class == route->probe && peer->dials &&
+        /* Who does not dial asks for it: the other end may not know that anything was wrong. */
+        if (port->class == route->probe &&
             (route->health.state == FABRIC_SUSPECT || route->health.state == FABRIC_PROBING))
                 return true;
         return port->class == FABRIC_NORMAL && peer->n_items > 0 && peer->n_up == 0;

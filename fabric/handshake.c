@@ -2,10 +2,11 @@
 /*
  * From a socket to a connection that carries messages.
  *
- * The node with the lower id dials; the other one, if it has something to carry, knocks: a connection on which it says
- * hello and that it would like to be dialled. So there are never two connections where one is meant to be. Who is
- * dialled believes nothing before the proof; what a stranger can have until then is a socket, a buffer and
- * handshake_ns. Refusals are answered with their reason, so that the other end can tell its operator.
+ * The node with the lower id dials; the other one, if it has something to carry or wants to know whether a route lives,
+ * knocks: a connection on which it says hello and that it would like to be dialled. So there are never two connections
+ * where one is meant to be. Who is dialled believes nothing before the proof; what a stranger can have until then is a
+ * socket, a buffer and handshake_ns. Refusals are answered with their reason, so that the other end can tell its
+ * operator.
  */
 #include <errno.h>
 #include <openssl/err.h>

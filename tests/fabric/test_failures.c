@@ -336,16 +336,22 @@ static void test_unreachable(void **state) {
         broken_free(&broken);
 }
 
-static bool route_is_down(struct rig *rig, uint32_t node) {
+static enum fabric_route_state route_state(struct rig *rig, uint32_t node, uint32_t rail) {
         struct fabric_route_row *rows;
-        bool down;
-        size_t n;
+        enum fabric_route_state state;
+        size_t n, i = 0;
 
         assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
-        assert_true(n > 0);
-        down = rows[0].state == FABRIC_DOWN;
+        while (i < n && strcmp(rows[i].rail, rig_rail_names[rail]) != 0)
+                i++;
+        assert_true(i < n);
+        state = rows[i].state;
         free(rows);
-        return down;
+        return state;
+}
+
+static bool route_is_down(struct rig *rig, uint32_t node) {
+        return route_state(rig, node, 0) == FABRIC_DOWN;
 }
 
 static const struct rig_options held = {
@@ -411,6 +417,42 @@ static void test_only_rail_knock(void **state) {
                 } while (counters.unknown_area == 0 && clock_now_ns() < end_ns);
                 broken_free(&broken);
         }
+}
+
+/* A rail that only the end uses which does not dial, and that was not there when it did: the other end has heard of
+ * nothing, and has nothing to send there. It comes back all the same. */
+static void test_knocks_again(void **state) {
+        const struct rig_options options = {.n_nodes = 2,
+                                            .n_rails = 2,
+                                            .ranks = {1, 2}, /* the last one's messages take the second rail */
+                                            .slot_bytes = 500,
+                                            .key = 15,
+                                            .class = FABRIC_NORMAL,
+                                            .chunks = 100,
+                                            .times = {.deadline = 2000, .hold_down = 5, .hold_max = 20}};
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(2000000000) * SECONDS * time_scale();
+        static struct broken broken;
+        struct rig *rig = &broken.rig;
+
+        (void)state;
+        broken_start(&broken, &options);
+        broken.proxies[0][1].refuse = true;
+        broken_join(&broken);
+        /* Who has work and no connection at all dials on all rails: so node 0 gets one first, over the other rail. */
+        for (uint32_t i = 0; i < rig->n_channels; i++)
+                rig->channels[i].stopped = rig->channels[i].source != 1;
+        while (rig->channels[2].received < options.chunks)
+                rig_wait(rig, SECONDS);
+        for (uint32_t i = 0; i < rig->n_channels; i++)
+                rig->channels[i].stopped = false;
+        rig_run(rig, SECONDS);
+        assert_int_not_equal(route_state(rig, 1, 1), FABRIC_UP);
+        broken_refuse(&broken, 1, false);
+        while (route_state(rig, 1, 1) != FABRIC_UP) {
+                assert_true(clock_now_ns() < end_ns);
+                sched_yield();
+        }
+        broken_free(&broken);
 }
 
 static void test_drain_and_set_down(void **state) {
@@ -630,6 +672,7 @@ int main(void) {
                 cmocka_unit_test(test_unreachable),
                 cmocka_unit_test(test_only_rail),
                 cmocka_unit_test(test_only_rail_knock),
+                cmocka_unit_test(test_knocks_again),
                 cmocka_unit_test(test_drain_and_set_down),
                 cmocka_unit_test(test_swallowed),
                 cmocka_unit_test(test_short_only),
