@@ -210,8 +210,13 @@ void comm_heard_reached(struct cluster *cluster, const struct peer *peer) {
 void comm_heard_area(struct cluster *cluster, uint64_t key, int condition, const char *text) {
         struct comm *comm = comm_remote_of_key(cluster, key);
 
-        if (!comm || !comm->remote->net.in_fabric || comm->state != COMM_ATTACHING)
+        if (!comm || !comm->remote->net.in_fabric)
                 return;
+        if (comm->state != COMM_ATTACHING) {
+                if (condition && comm->state == COMM_READY && !comm->code)
+                        comm_abort(comm, RMX_E_INTERNAL, -1, text, 0);
+                return;
+        }
         if (condition) {
                 comm_join_fail(comm, RMX_E_NO_MEMORY, "the fabric refuses the communicator: %s",
                                text[0] ? text : strerror(condition < 0 ? -condition : EIO));

@@ -14,7 +14,7 @@ void comm_heard_join_failed(struct cluster *cluster, struct peer *peer, const Ra
 void comm_heard_failed(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Failed *body);
 void comm_heard_left(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Left *body);
 void comm_heard_ended(struct cluster *cluster, struct peer *peer, const Railmux__Peer__Ended *body);
-/* What came of comm_remote_attach(), as fabric_callbacks.area. */
+/* What came of comm_remote_attach(), and becomes of it later, as fabric_callbacks.area. */
 void comm_heard_area(struct cluster *cluster, uint64_t key, int condition, const char *text);
 /* The fabric reaches the peer from now on. */
 void comm_heard_reached(struct cluster *cluster, const struct peer *peer);

@@ -109,6 +109,14 @@ void area_changed(struct fabric_area *area) {
                         rail_wake(fabric->rails[i]);
 }
 
+void area_fail(struct fabric_area *area, const char *why) {
+        if (area->gone || area->failed)
+                return;
+        area->failed = why;
+        area->fabric->areas_failed = true;
+        fabric_ring(area->fabric->event_fd);
+}
+
 static bool fabric_registers(const struct fabric *fabric) {
         bool registers = false;
 

@@ -40,6 +40,7 @@ enum {
         FABRIC_E_PLAIN,    /* a rail without TLS on an address that is not loopback, and not allowed */
         FABRIC_E_FULL,     /* FABRIC_RAILS_MAX; of areas, what an adapter takes */
         FABRIC_E_MEMORY,   /* an area cannot be registered with a rail's adapter: callbacks.area says so */
+        FABRIC_E_REFUSED,  /* an adapter, here or there, does not take an area's data: likewise */
 };
 
 /* Latency goes before the others, within a bound. The others share by weight. Each has its own connections. */
@@ -90,7 +91,8 @@ struct fabric_callbacks {
         /*
          * What came of fabric_area_add(), once for each area unless it is removed before. 0: all rails' adapters know
          * it, but for those that have failed. FABRIC_E_MEMORY, FABRIC_E_FULL or -errno, with a text (it may be empty
-         * with -errno): it is of no use, and is there until it is removed.
+         * with -errno): it is of no use, and is there until it is removed. FABRIC_E_REFUSED may come at any later time,
+         * once: the same, and what it has is dropped.
          */
         void (*area)(void *data, uint64_t key, int condition, const char *text);
 };

@@ -116,7 +116,7 @@ void item_place(struct fabric *fabric, struct fabric_item *item) {
         struct schedule_lane *lane;
         struct fabric_port *port;
 
-        if (area->gone) {
+        if (area->gone || area->failed) {
                 fabric->counters.dropped++;
                 item_free(fabric, item);
                 return;

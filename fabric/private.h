@@ -40,7 +40,8 @@ struct fabric_item {
         struct fabric_port *port; /* that it was given to last */
         uint64_t sequence;        /* on its connection */
         uint8_t kind, source, destination;
-        uint8_t again; /* was on a connection that died: 1 + which of peer->n_again it is in; 0: never */
+        uint8_t again;   /* was on a connection that died: 1 + which of peer->n_again it is in; 0: never */
+        uint8_t refused; /* times that an adapter did not take its data */
         uint32_t value, data_bytes;
         uint64_t line_offset, data_offset;
 };
@@ -68,10 +69,12 @@ struct fabric_area {
         _Atomic uint32_t n_items; /* relaxed; written under the lock, the taker looks without */
         uint32_t max_items;
         bool gone;
-        bool registering; /* the registrar is at it, without the lock */
-        uint32_t nth;     /* so many areas there were with it, when it was added */
-        void *mapping;    /* to be unmapped with it; NULL: it is the owner's */
-        int condition;    /* what came of registering it, for the owner, with a text */
+        const char *failed; /* what it has is dropped, for this reason; NULL: it is not */
+        bool failed_told;   /* to the owner */
+        bool registering;   /* the registrar is at it, without the lock */
+        uint32_t nth;       /* so many areas there were with it, when it was added */
+        void *mapping;      /* to be unmapped with it; NULL: it is the owner's */
+        int condition;      /* what came of registering it, for the owner, with a text */
         char text[FABRIC_TEXT];
         uint32_t position;               /* taker's: in the queue */
         void *regions[FABRIC_RAILS_MAX]; /* what rails' transports have made of it, by the rail's index */
@@ -226,6 +229,7 @@ struct fabric {
         /* For the owner. */
         int event_fd;
         struct fabric_area *told; /* utlist, with references: what came of registering them is to be said */
+        bool areas_failed;        /* some have, and that is to be said */
         uint64_t violation_ns;    /* told last, of no peer */
         struct fabric_event *events;
         uint32_t n_events;
@@ -359,6 +363,7 @@ struct fabric_area *area_ref(struct fabric_area *area);
 void area_unref(struct fabric_area *area);
 void area_leave(struct fabric *fabric, struct fabric_area *area); /* after n_users++ */
 void area_changed(struct fabric_area *area);                      /* the taker and rails are to look at the table */
+void area_fail(struct fabric_area *area, const char *why);        /* a text that stays; the owner will remove it */
 void areas_free(struct fabric *fabric);                           /* when all threads have ended */
 /* registrar.c; with the lock unless it is said */
 void *registrar_run(void *data);

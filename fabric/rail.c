@@ -79,7 +79,7 @@ static uint64_t rail_fill(struct fabric_rail *rail, uint64_t now_ns) {
                         return 0;
                 }
                 item = item_of(next);
-                if (item->area->gone) {
+                if (item->area->gone || item->area->failed) {
                         fabric->counters.dropped++;
                         item_free(fabric, item);
                         continue;

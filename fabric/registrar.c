@@ -118,6 +118,37 @@ void fabric_registrations(struct fabric *fabric, struct fabric_registrations *re
         *ret_registrations = now;
 }
 
+static struct fabric_area *fabric_failed_area(struct fabric *fabric) {
+        struct fabric_area *area;
+
+        for (area = fabric->areas; area; area = area->hh.next)
+                if (area->failed && !area->failed_told)
+                        return area;
+        return NULL;
+}
+
+/* The owner may remove any area when it is told of one. */
+static void areas_tell_failed(struct fabric *fabric) {
+        const struct fabric_callbacks *callbacks = &fabric->options.callbacks;
+        struct fabric_area *area;
+
+        pthread_mutex_lock(&fabric->lock);
+        while (fabric->areas_failed) {
+                area = area_ref(fabric_failed_area(fabric));
+                if (!area) {
+                        fabric->areas_failed = false;
+                        break;
+                }
+                area->failed_told = true;
+                pthread_mutex_unlock(&fabric->lock);
+                if (callbacks->area)
+                        callbacks->area(fabric->options.data, area->key, FABRIC_E_REFUSED, area->failed);
+                pthread_mutex_lock(&fabric->lock);
+                area_unref(area);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+}
+
 void registrar_dispatch(struct fabric *fabric, struct fabric_area *told) {
         const struct fabric_callbacks *callbacks = &fabric->options.callbacks;
         struct fabric_area *area, *tmp;
@@ -131,6 +162,7 @@ void registrar_dispatch(struct fabric *fabric, struct fabric_area *told) {
                 area_unref(area);
                 pthread_mutex_unlock(&fabric->lock);
         }
+        areas_tell_failed(fabric);
 }
 
 void registrar_free(struct fabric *fabric) {

@@ -15,11 +15,13 @@
 
 #include <arpa/inet.h>
 #include <stdio.h>
+#include <utlist.h>
 
 #define POLL_BATCH   32
 #define POLL_BATCHES 8u
 #define REFILL_BATCH 64u
 #define UNARMED_MAX  1000u
+#define REFUSALS     3u /* of one message's data */
 
 int nic_refill(struct verbs_nic *nic) {
         while (nic->n_missing > 0) {
@@ -126,18 +128,44 @@ static bool status_is_rail(enum ibv_wc_status status) {
         }
 }
 
+/*
+ * A key or an address of the data is wrong, here or at the other end. The connection is over for all who use it, and
+ * would be again for the same message: after a few times its area fails. NULL: it is something else.
+ */
+static struct fabric_area *link_refused(struct verbs_link *link, const struct ibv_wc *wc) {
+        const uint32_t count = (uint32_t)wc->wr_id - 1, slot = count % LINK_SLOTS;
+        struct fabric_area *area = link->slots[slot].area;
+        struct schedule_item *item;
+
+        if (!(wc->wr_id & COMPLETION_DATA) || status_is_rail(wc->status) ||
+            count - link->done >= link->posted - link->done || !area)
+                return NULL;
+        DL_FOREACH(link->conn->unacked, item) {
+                if (item_of(item)->sequence == link->slots[slot].sequence && ++item_of(item)->refused >= REFUSALS)
+                        area_fail(area, "an adapter refuses its data");
+        }
+        return area;
+}
+
 static void nic_broke(struct verbs_nic *nic, struct verbs_link *link, const struct ibv_wc *wc, uint64_t now_ns) {
+        struct fabric_area *refused;
         char text[80];
 
         if (wc->wr_id == COMPLETION_RECEIVE)
                 nic->n_missing++;
-        if (!link || link->conn->doomed) /* the first error says why, what follows is flushed */
+        if (!link)
+                return;
+        refused = link_refused(link, wc); /* the other end may have been quicker to end the connection */
+        if (link->conn->doomed)           /* the first error says why, what follows is flushed */
                 return;
         snprintf(text, sizeof(text), "%s (%u)", ibv_wc_status_str(wc->status), wc->vendor_err);
         if (!status_is_rail(wc->status))
-                fabric_tell_violation(nic->rail->fabric, link->conn->peer, 0, text);
+                fabric_tell_violation(nic->rail->fabric, link->conn->peer, refused ? refused->key : 0, text);
         nic->look = true;
-        link_doom(link, status_is_rail(wc->status), now_ns, text);
+        if (refused)
+                conn_doom(link->conn, false, "%s: %s", nic->device, text); /* it has its own bound */
+        else
+                link_doom(link, status_is_rail(wc->status), now_ns, text);
 }
 
 static void nic_completed(struct verbs_nic *nic, const struct ibv_wc *wc, uint64_t now_ns) {

@@ -86,7 +86,8 @@ static void link_fill_data(struct verbs_link *link, struct batch *batch, const s
 
         while (left > 0) {
                 uint32_t size = left < link->nic->max_message ? left : link->nic->max_message;
-                struct ibv_send_wr *wr = batch_add(batch, link, link->posted + 1, IBV_WR_RDMA_WRITE);
+                struct ibv_send_wr *wr =
+                        batch_add(batch, link, COMPLETION_DATA | (link->posted + 1), IBV_WR_RDMA_WRITE);
 
                 batch_piece(batch, wr, from, size, mr->lkey);
                 wr->wr.rdma.remote_addr = to;
@@ -140,6 +141,7 @@ static bool link_fill_next(struct verbs_link *link, struct batch *batch) {
                 link_fill_data(link, batch, frame, place);
         link_fill_frame(link, batch, frame);
         link->slots[link->posted % LINK_SLOTS].area = frame->area;
+        link->slots[link->posted % LINK_SLOTS].sequence = frame->sequence;
         link->slots[link->posted % LINK_SLOTS].n_wrs = batch->n - n_before;
         link->n_wrs += batch->n - n_before;
         link->posted++;

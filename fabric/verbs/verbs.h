@@ -21,9 +21,11 @@
 /* Completions that a link may cause at the sending end: if it fails, all that it has in its queue. */
 #define LINK_COMPLETIONS (LINK_WRS + LINK_SLOTS / LINK_TELL + 2u)
 
-/* Work request ids: of frames their count when they are posted; else one of these. */
+/* Work request ids: of frames their count when they are posted, and of the data before them, with COMPLETION_DATA; else
+ * one of the others. */
 #define COMPLETION_CREDIT  (UINT64_C(1) << 32)
 #define COMPLETION_RECEIVE (UINT64_C(1) << 33)
+#define COMPLETION_DATA    (UINT64_C(1) << 34)
 
 _Static_assert(LINK_SLOT >= FRAME_HEAD_MAX && LINK_SLOT % 64 == 0, "a frame fits");
 
@@ -44,6 +46,7 @@ struct verbs_link {
         uint32_t n_wrs, unsignalled; /* in the send queue; frames since the last signalled one */
         struct {
                 struct fabric_area *area; /* a reference, until the frame is done */
+                uint64_t sequence;        /* of its message */
                 uint32_t n_wrs;
         } slots[LINK_SLOTS];
         uint32_t n_credits; /* words of credit in the send queue */

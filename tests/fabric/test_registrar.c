@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -26,6 +27,7 @@ static struct {
         bool closed;
         uint32_t waiting;   /* registrations that are held up */
         uint32_t n_refuse;  /* so many of the next ones pass, and one after them is refused; 0: none */
+        bool forbids;       /* nobody else may write to what is registered */
         _Atomic bool taken; /* the memory was taken away; written by the test, read by the registering thread */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -41,6 +43,8 @@ static struct ibv_mr *gate_reg_mr(struct ibv_pd *pd, void *address, size_t bytes
                 pthread_cond_wait(&gate.changed, &gate.lock);
         gate.waiting--;
         refuse = gate.n_refuse > 0 && --gate.n_refuse == 0;
+        if (gate.forbids)
+                access &= ~IBV_ACCESS_REMOTE_WRITE;
         pthread_mutex_unlock(&gate.lock);
         assert_false(gate.taken);
         (void)*(volatile uint8_t *)address; /* as the kernel would, and ends the process if it has gone */
@@ -73,7 +77,7 @@ static int begin(void **state) {
         api = *fake_verbs();
         api.reg_mr = gate_reg_mr;
         rig_verbs = &api;
-        gate.taken = false;
+        gate.taken = gate.forbids = false;
         return 0;
 }
 
@@ -275,6 +279,53 @@ static void test_refused(void **state) {
         rig_free(&steady);
 }
 
+static uint64_t connections(struct rig *rig) {
+        struct fabric_route_row *rows;
+        uint64_t made = 0;
+        size_t n;
+
+        for (uint32_t node = 0; node < rig->options.n_nodes; node++) {
+                assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
+                for (size_t i = 0; i < n; i++)
+                        made += rows[i].connections;
+                free(rows);
+        }
+        return made;
+}
+
+/* An area to which the other end may not write, whatever it was offered: it fails at both ends, and then the connection
+ * lives that others share with it. */
+static void test_forbidden(void **state) {
+        struct rig_options options = usual;
+        static struct rig steady, forbidden;
+        uint64_t end_ns, made;
+
+        (void)state;
+        options.times = (struct fabric_times){.heartbeat = 5000, .deadline = 60000, .hold_down = 5, .hold_max = 20};
+        rig_new(&steady, &options);
+        go(&steady, NULL, 20);
+        pthread_mutex_lock(&gate.lock);
+        gate.forbids = true;
+        pthread_mutex_unlock(&gate.lock);
+        options.key = 2;
+        rig_join(&forbidden, &options, &steady);
+        end_ns = clock_now_ns() + LIMIT_NS;
+        while (steady.nodes[0].refused_areas + steady.nodes[1].refused_areas < 2) {
+                go(&steady, &forbidden, 1);
+                rig_dispatch(&steady);
+                assert_true(clock_now_ns() < end_ns);
+        }
+        do { /* some of it may be under way still, and routes come back */
+                assert_true(clock_now_ns() < end_ns);
+                made = connections(&steady);
+                go(&steady, &forbidden, 100);
+        } while (connections(&steady) > made);
+        rig_dispatch(&steady);
+        assert_int_equal(steady.nodes[0].refused_areas + steady.nodes[1].refused_areas, 2); /* once each */
+        leave(&forbidden);
+        rig_free(&steady);
+}
+
 /* Rails that register nothing say so as well. */
 static void test_nothing_to_do(void **state) {
         struct rig_options options = usual;
@@ -405,6 +456,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_removed_meanwhile, begin, end),
                 cmocka_unit_test_setup_teardown(test_unmapped_later, begin, end),
                 cmocka_unit_test_setup_teardown(test_refused, begin, end),
+                cmocka_unit_test_setup_teardown(test_forbidden, begin, end),
                 cmocka_unit_test_setup_teardown(test_nothing_to_do, begin, end),
                 cmocka_unit_test_setup_teardown(test_end_meanwhile, begin, end),
                 cmocka_unit_test_setup_teardown(test_shows, begin, end),
