@@ -81,7 +81,8 @@ static bool route_rests(const struct fabric_route *route, enum fabric_class clas
         return route->rail->asleep || route->rail->waking || !conn || conn->state != CONN_UP;
 }
 
-/* Of rails that take as long, the affine one. */
+/* Of rails that take as long, the affine one. What is short takes that one, and where it is of no use the one whose
+ * number differs least from its, by bits: so ranks whose rails are not there do not meet on the first of the others. */
 static struct fabric_route *peer_choose(const struct fabric_peer *peer, const struct fabric_area *area,
                                         const struct fabric_rail *affine, uint32_t bytes) {
         struct fabric_route *best = NULL;
@@ -95,7 +96,7 @@ static struct fabric_route *peer_choose(const struct fabric_peer *peer, const st
                 double time;
 
                 if (bytes < area->stripe_bytes)
-                        time = rail == affine ? 0 : 1 + (double)i;
+                        time = rail->index ^ affine->index;
                 else
                         time = (double)(rail->schedule.queued_bytes + rail->flight_bytes + bytes) /
                                        (double)rail->estimate +

@@ -54,7 +54,8 @@ static void compare(struct rig *rig, bool by_rail) {
         uint64_t end_ns = clock_now_ns() + WAIT_NS;
 
         for (uint32_t node = 0; node < rig->options.n_nodes; node++) {
-                struct fabric_traffic area[FABRIC_RAILS_MAX], rails[FABRIC_RAILS_MAX], want[FABRIC_RAILS_MAX], a, b;
+                struct fabric_traffic area[FABRIC_RAILS_MAX], rails[FABRIC_RAILS_MAX], want[FABRIC_RAILS_MAX] = {0}, a,
+                                                                                       b;
                 struct fabric_rail_row *rows;
                 size_t n;
 
@@ -89,6 +90,28 @@ static void test_rails(void **state) {
 
         (void)state;
         rig_new(&rig, &options);
+        rig_run(&rig, 30);
+        compare(&rig, true);
+        rig_free(&rig);
+}
+
+/* Four rails here and two there: ranks whose own rail the other node has not spread over those that it has. */
+static void test_fewer_there(void **state) {
+        const struct rig_options options = {
+                .n_nodes = 2, .n_rails = 2, .ranks = {4, 1}, .slot_bytes = 2000, .key = 10, .chunks = 100};
+        struct fabric_rail_options more = {.kind = "tcp", .address = "127.0.0.1"};
+        static struct rig rig;
+
+        (void)state;
+        rig_start(&rig, &options);
+        for (uint32_t i = 0; i < 2; i++) {
+                more.name = i ? "grey" : "green";
+                assert_int_equal(fabric_rail_add(rig.nodes[0].fabric, &more), 0);
+        }
+        for (uint32_t node = 0; node < 2; node++)
+                rig_peer(&rig, node, !node, NULL);
+        for (uint32_t node = 0; node < 2; node++)
+                rig_area(&rig, node);
         rig_run(&rig, 30);
         compare(&rig, true);
         rig_free(&rig);
@@ -164,6 +187,7 @@ static void test_resent(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_rails),
+                cmocka_unit_test(test_fewer_there),
                 cmocka_unit_test(test_striped),
                 cmocka_unit_test(test_resent),
         };
