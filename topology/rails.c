@@ -259,6 +259,16 @@ bool topology_rails_in_turn(const struct topology_rails *rails, uint32_t order[T
                 if (place[rail] != i % n)
                         return false;
         }
+        /* Further rails of a GPU are to be further ones of it there, too, as long as it has places. */
+        for (uint32_t i = 0; i < rails->n_gpus; i++) {
+                for (uint32_t rail = 0, at = i + rails->n_gpus; at < n && rail < n; rail++) {
+                        if (place[rail] != TOPOLOGY_NONE || rails->rails[rail].gpus[0] != rails->map[i].gpu)
+                                continue;
+                        place[rail] = at;
+                        order[at] = rail;
+                        at += rails->n_gpus;
+                }
+        }
         for (uint32_t rail = 0, at = 0; rail < n; rail++) {
                 while (at < n && order[at] != TOPOLOGY_NONE)
                         at++;

@@ -29,8 +29,9 @@ struct topology_rails {
 int topology_rails_new(const struct topology *topology, struct topology_rails **ret_rails);
 /* The rail of a GPU by its position; TOPOLOGY_NONE: none. */
 uint32_t topology_rail_of(const struct topology_rails *rails, uint32_t gpu);
-/* The order in which NICs have to become rails so that GPUs that take these in turn have the one that the map says.
- * Fills order[n_rails], each once; false: there is no such order, or nothing to be put in order. */
+/* The order in which NICs have to become rails so that GPUs that take these in turn have the one that the map says,
+ * and further ones that are near as far as numbers allow. Fills order[n_rails], each once; false: there is no such
+ * order, or nothing to be put in order. */
 bool topology_rails_in_turn(const struct topology_rails *rails, uint32_t order[TOPOLOGY_RAILS_MAX]);
 /* Bandwidth of a NIC's ports, each way; 0: unknown. */
 uint64_t topology_nic_speed(const struct topology *topology, uint32_t nic);

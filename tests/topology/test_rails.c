@@ -136,6 +136,40 @@ static void test_uneven(void **state) {
         topology_free(t);
 }
 
+/* More NICs than GPUs, each beside one of two: the further ones are in the places of that GPU's further rails. */
+static void test_further(void **state) {
+        static const struct {
+                uint32_t n, numa[5], order[5];
+        } cases[] = {
+                {4, {1, 0, 1, 0}, {1, 0, 3, 2}},
+                {4, {0, 1, 1, 0}, {0, 1, 3, 2}},
+                {5, {1, 1, 0, 1, 0}, {2, 0, 4, 1, 3}}, /* GPU 1 has no place for a third */
+                {3, {0, 1, 1}, {0, 1, 2}},             /* nor for a second */
+        };
+        uint32_t order[TOPOLOGY_RAILS_MAX];
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct topology *t = NULL;
+                struct topology_rails *rails;
+                uint32_t numa[2];
+
+                assert_int_equal(topology_new(&t), 0);
+                for (uint32_t k = 0; k < 2; k++)
+                        numa[k] = add(t, TOPOLOGY_NUMA, k, TOPOLOGY_NONE, "");
+                for (uint32_t k = 0; k < 2; k++)
+                        add(t, TOPOLOGY_GPU, k, numa[k], "");
+                for (uint32_t k = 0; k < cases[i].n; k++)
+                        add(t, TOPOLOGY_NIC, k, numa[cases[i].numa[k]], "r");
+                rails = rails_of(t);
+                assert_int_equal(rails->n_rails, cases[i].n);
+                assert_true(topology_rails_in_turn(rails, order));
+                assert_memory_equal(order, cases[i].order, cases[i].n * sizeof(order[0]));
+                free(rails);
+                topology_free(t);
+        }
+}
+
 /* The nearer of two on the same socket: below the same switch, below the same root, fewer links. */
 static void test_near(void **state) {
         struct topology *t = NULL;
@@ -256,6 +290,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_fixtures), cmocka_unit_test(test_in_turn), cmocka_unit_test(test_uneven),
                 cmocka_unit_test(test_near),     cmocka_unit_test(test_choice),  cmocka_unit_test(test_many),
+                cmocka_unit_test(test_further),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
