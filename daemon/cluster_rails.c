@@ -185,11 +185,14 @@ static int rails_note(struct cluster *cluster, const struct rail_spec *specs, ui
 }
 
 const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t gpu, uint32_t n_before) {
-        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus;
+        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus, n_own;
 
         if (n == 0)
                 return NULL;
-        return cluster->rails[n > n_gpus ? (gpu + (uint64_t)n_before * n_gpus) % n : gpu % n];
+        if (n <= n_gpus || gpu >= n_gpus)
+                return cluster->rails[gpu % n];
+        n_own = (n - gpu + n_gpus - 1) / n_gpus; /* gpu, gpu + n_gpus, gpu + 2 * n_gpus, .. below n */
+        return cluster->rails[gpu + n_before % n_own * n_gpus];
 }
 
 bool cluster_rail_serves(const struct cluster *cluster, const char *rail, uint32_t gpu) {

@@ -8,8 +8,11 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "daemon/cluster_rails.h"
+#include "daemon/manager.h"
 #include "daemon/rails.h"
 
 static void right(void **state) {
@@ -151,11 +154,44 @@ static void several(void **state) {
         assert_non_null(strstr(why, "255"));
 }
 
+/* Every rail is some GPU's, with all its ranks, and what is said of it is what is done. */
+static void gpus(void **state) {
+        static struct manager manager;
+        char names[16][CLUSTER_RAIL_NAME];
+        struct cluster cluster = {.manager = &manager, .rails = names};
+
+        (void)state;
+        for (uint32_t i = 0; i < 16; i++)
+                snprintf(names[i], sizeof(names[i]), "r%u", i);
+        manager.n_gpus = 1;
+        assert_null(cluster_rail_of_gpu(&cluster, 0, 0));
+        for (uint32_t n = 1; n <= 16; n++) {
+                for (uint32_t n_gpus = 1; n_gpus <= 16; n_gpus++) {
+                        bool taken[16] = {false};
+
+                        cluster.n_rails = n;
+                        manager.n_gpus = n_gpus;
+                        for (uint32_t gpu = 0; gpu < n_gpus; gpu++) {
+                                assert_string_equal(cluster_rail_of_gpu(&cluster, gpu, 0), names[gpu % n]);
+                                for (uint32_t before = 0; before < 16; before++) {
+                                        const char *rail = cluster_rail_of_gpu(&cluster, gpu, before);
+
+                                        assert_true(cluster_rail_serves(&cluster, rail, gpu));
+                                        taken[strtoul(rail + 1, NULL, 10)] = true;
+                                }
+                        }
+                        for (uint32_t i = 0; i < n; i++)
+                                assert_true(taken[i]);
+                }
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(right),
                 cmocka_unit_test(wrong),
                 cmocka_unit_test(several),
+                cmocka_unit_test(gpus),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
