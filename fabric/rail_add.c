@@ -49,7 +49,7 @@ static const struct transport *transport_find(const char *kind) {
 
 static int rail_check(struct fabric *fabric, const struct fabric_rail_options *options,
                       struct sockaddr_storage *ret_address, struct sockaddr_storage *ret_advertised) {
-        int r;
+        int r, told = 0;
 
         if (!options->name || !options->name[0] || strlen(options->name) > FABRIC_NAME_MAX)
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "a rail needs a name of 1 to %u characters",
@@ -62,8 +62,11 @@ static int rail_check(struct fabric *fabric, const struct fabric_rail_options *o
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT,
                                      "rail %s: %s is no numeric IPv4 or IPv6 address, as 10.0.0.1 would be",
                                      options->name, options->address ? options->address : "(none)");
-        if (options->advertise &&
-            (!options->advertise_port || socket_address(options->advertise, options->advertise_port, ret_advertised)))
+        if (options->advertise)
+                told = options->advertise_port
+                               ? socket_address(options->advertise, options->advertise_port, ret_advertised)
+                               : -EINVAL;
+        if (told == -EINVAL)
                 return fabric_refuse(
                         fabric, FABRIC_E_ARGUMENT,
                         "rail %s: %s port %u is nothing to be advertised; a numeric address with a port is",
@@ -89,10 +92,10 @@ static int rail_check(struct fabric *fabric, const struct fabric_rail_options *o
         if (fabric->n_rails == FABRIC_RAILS_MAX)
                 return fabric_refuse(fabric, FABRIC_E_FULL, "rail %s: there are %u already", options->name,
                                      FABRIC_RAILS_MAX);
-        if (r) { /* last, as it may come right */
+        if (r || told) { /* last, as it may come right */
                 fabric_refuse(fabric, FABRIC_E_ADDRESS, "rail %s: there is no interface of %s", options->name,
-                              options->address);
-                fabric->error_number = -r;
+                              r ? options->address : options->advertise);
+                fabric->error_number = r ? -r : -told;
                 return FABRIC_E_ADDRESS;
         }
         return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Fabrics that live well: what is pushed on one node is on the other, bit for bit. */
+#include <errno.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,10 @@ static void test_advertised(void **state) {
         rail.advertise = "node7";
         assert_int_equal(fabric_rail_add(rig.nodes[0].fabric, &rail), FABRIC_E_ARGUMENT);
         assert_non_null(strstr(fabric_error(rig.nodes[0].fabric), "node7"));
+        rail.advertise = "fe80::1%no-such"; /* which may come, as that of its own address may */
+        assert_int_equal(fabric_rail_add(rig.nodes[0].fabric, &rail), FABRIC_E_ADDRESS);
+        assert_int_equal(fabric_errno(rig.nodes[0].fabric), ENODEV);
+        assert_non_null(strstr(fabric_error(rig.nodes[0].fabric), "fe80::1%no-such"));
         rail.advertise = "192.0.2.7";
         assert_int_equal(fabric_rail_add(rig.nodes[0].fabric, &rail), 0);
         assert_int_equal(fabric_rails(rig.nodes[0].fabric, &rows, &n), 0);
