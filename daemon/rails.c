@@ -10,6 +10,7 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 _Static_assert(sizeof(((struct rail_spec *)0)->device) == IFNAMSIZ, "names of interfaces fit");
 
@@ -40,6 +41,16 @@ static bool rail_address_right(const char *address) {
                 return false;
         snprintf(plain, sizeof(plain), "%.*s", (int)strcspn(address, "%"), address);
         return inet_pton(AF_INET, plain, binary) == 1 || inet_pton(AF_INET6, plain, binary) == 1;
+}
+
+/* An address that others can connect to; "ADDRESS:PORT". */
+static bool rail_advertise_right(const char *text, char host[PEER_ADDRESS_MAX], uint16_t *ret_port) {
+        struct sockaddr_storage address;
+        int size;
+
+        return peer_address_split(text, host, ret_port) == 0 && *ret_port && rail_address_right(host) &&
+               !(peer_address_parse(text, &address, &size) == 0 &&
+                 peer_address_is_wildcard((const struct sockaddr *)&address));
 }
 
 /* A number from least to most, or 0 .. most. */
@@ -96,9 +107,8 @@ static int rail_option(struct rail_spec *spec, char *text, char why[RAILS_WHY_MA
         } else if (strcmp(text, "advertise") == 0) {
                 char host[PEER_ADDRESS_MAX];
 
-                if (peer_address_split(value, host, &spec->advertise_port) < 0 || !spec->advertise_port ||
-                    !rail_address_right(host))
-                        return rail_wrong(why, value, "ADDRESS:PORT, a numeric address with a port");
+                if (!rail_advertise_right(value, host, &spec->advertise_port))
+                        return rail_wrong(why, value, "ADDRESS:PORT, a numeric address of one machine with a port");
                 snprintf(spec->advertise, sizeof(spec->advertise), "%.63s", host);
         } else if (strcmp(text, "port") == 0) {
                 if (parse_u64(value, &number) < 0 || number > 65535)
@@ -145,6 +155,10 @@ int rail_spec_parse(const char *text, struct rail_spec *ret_spec, char why[RAILS
         }
         if (!spec.verbs && (spec.hca[0] || spec.timeout || spec.retries || spec.udp_port))
                 return rail_wrong(why, text, "hca=, timeout=, retries= and udp_port= with kind=verbs only");
+        if (spec.advertise[0] && !spec.port)
+                return rail_wrong(why, text, "advertise= beside port= only: what others connect to leads to one port");
+        if (spec.advertise[0] && !strchr(spec.advertise, ':') != !strchr(spec.address, ':'))
+                return rail_wrong(why, text, "advertise= with IPv4 or IPv6 as the rail's own address has it");
         *ret_spec = spec;
         return 0;
 }

@@ -7,10 +7,10 @@
  *               [,kind=tcp|verbs][,hca=DEVICE[:PORT]][,timeout=N][,retries=N][,udp_port=N]
  *
  * Rails of the same name on different nodes reach each other. ADDRESS is numeric and this node's; advertise is where
- * others reach it, if that is not where it listens (behind a translator of addresses); device binds the rail's
- * connections to an interface; rate (bytes per second) and window (bytes under way at a time) bound it, with K, M and G
- * (of 1024) behind the number; dscp (0 .. 63) marks its packets. Rails of kind verbs carry data over RDMA and agree on
- * that over TCP between the same addresses; what only they have is told in fabric/fabric.h.
+ * others reach it, if that is not where it listens (behind a translator of addresses), and needs a port; device binds
+ * the rail's connections to an interface; rate (bytes per second) and window (bytes under way at a time) bound it, with
+ * K, M and G (of 1024) behind the number; dscp (0 .. 63) marks its packets. Rails of kind verbs carry data over RDMA
+ * and agree on that over TCP between the same addresses; what only they have is told in fabric/fabric.h.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -40,11 +40,11 @@ static void right(void **state) {
         assert_int_equal(spec.dscp, 26);
         assert_false(spec.verbs);
         assert_string_equal(spec.advertise, "");
-        assert_int_equal(rail_spec_parse("r=10.0.0.1,kind=tcp,advertise=192.0.2.7:7601", &spec, why), 0);
+        assert_int_equal(rail_spec_parse("r=10.0.0.1,kind=tcp,advertise=192.0.2.7:7601,port=7", &spec, why), 0);
         assert_false(spec.verbs);
         assert_string_equal(spec.advertise, "192.0.2.7");
         assert_int_equal(spec.advertise_port, 7601);
-        assert_int_equal(rail_spec_parse("r=10.0.0.1,advertise=[fd00::7]:1", &spec, why), 0);
+        assert_int_equal(rail_spec_parse("r=::1,port=7601,advertise=[fd00::7]:1", &spec, why), 0);
         assert_string_equal(spec.advertise, "fd00::7");
         assert_int_equal(rail_spec_parse("r=10.0.0.1,kind=verbs", &spec, why), 0);
         assert_true(spec.verbs);
@@ -84,6 +84,12 @@ static void wrong(void **state) {
                 {"r=::1,advertise=10.0.0.1:0", "ADDRESS:PORT"},
                 {"r=::1,advertise=node7:1", "ADDRESS:PORT"},
                 {"r=::1,advertise=fd00::7:1", "ADDRESS:PORT"},
+                {"r=::1,port=1,advertise=[::]:1", "ADDRESS:PORT"},
+                {"r=10.0.0.1,port=1,advertise=0.0.0.0:1", "ADDRESS:PORT"},
+                {"r=10.0.0.1,advertise=10.0.0.2:1", "beside port="},
+                {"r=10.0.0.1,port=0,advertise=10.0.0.2:1", "beside port="},
+                {"r=10.0.0.1,port=1,advertise=[fd00::7]:1", "IPv4 or IPv6"},
+                {"r=fd00::7,port=1,advertise=10.0.0.1:1", "IPv4 or IPv6"},
                 {"r=::1,port", "port="},
                 {"r=::1,port=", "65535"},
                 {"r=::1,port=65536", "65535"},
