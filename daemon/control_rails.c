@@ -86,7 +86,8 @@ static void control_rows_waiting(struct control_answer *answer, const struct clu
                         break;
                 row->name = control_answer_text(answer, "%s", spec->name);
                 row->kind = control_answer_text(answer, "%s", spec->verbs ? "verbs" : "tcp");
-                row->address = control_address(answer, spec->address, spec->port);
+                row->address = spec->advertise[0] ? control_address(answer, spec->advertise, spec->advertise_port)
+                                                  : control_address(answer, spec->address, spec->port);
                 row->state = control_answer_text(answer, "waiting");
                 row->error = control_answer_text(answer, "%s", from->why);
                 row->carried = control_carried(answer, spec->name, &nothing);

@@ -513,6 +513,8 @@ static void write_rail_host(struct fixture *f, const char *host) {
 /* Nobody has named a rail, or one address to listen at: it stays where it was, whether that is there now or not. */
 static void test_rail_stays(void **unused) {
         static const char config[] = "peer:\n  listen: '0.0.0.0:0'\n  cluster: test\n  plain: yes\n";
+        static const char named[] = "peer:\n  listen: '0.0.0.0:0'\n  cluster: test\n  plain: yes\n"
+                                    "  rails: 'far=192.0.2.1,port=7601,advertise=192.0.2.7:7602'\n";
         struct client *client;
         struct fixture f;
 
@@ -534,6 +536,11 @@ static void test_rail_stays(void **unused) {
         expect_resumed(client);
         fixture_assert_silent(&f, "rails", NULL, "waiting");
         fixture_assert_says(&f, "rails", NULL, "127.0.0.7:");
+        fixture_configure(&f, named, false);
+        succeed(&f, true);
+        expect_resumed(client);
+        fixture_assert_says(&f, "rails", NULL, "waiting");
+        fixture_assert_says(&f, "rails", NULL, "192.0.2.7:7602"); /* where others will connect */
         client_close(client);
         fixture_teardown(&f);
 }
