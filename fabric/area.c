@@ -14,6 +14,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -77,22 +78,38 @@ static int area_check(struct fabric *fabric, const struct fabric_area_options *o
         return 0;
 }
 
-static struct fabric_rail *area_rail(struct fabric *fabric, const char *name) {
-        for (size_t i = 0; i < fabric->n_rails; i++)
-                if (name && strcmp(fabric->rails[i]->name, name) == 0)
-                        return fabric->rails[i];
-        return NULL;
+static void area_take_rail(struct fabric_area *area, const struct fabric_rail *rail) {
+        for (uint32_t r = 0; area->wanted && r < area->n_ranks; r++)
+                if (strcmp(area->wanted[r], rail->name) == 0)
+                        area->rails[r] = rail->index;
 }
 
-static void area_set_rails(struct fabric *fabric, struct fabric_area *area, const char *const *rails) {
+void areas_take_rail(struct fabric *fabric, const struct fabric_rail *rail) {
+        struct fabric_area *area;
+
+        for (area = fabric->areas; area; area = area->hh.next)
+                area_take_rail(area, rail);
+}
+
+static int area_set_rails(struct fabric *fabric, struct fabric_area *area, const char *const *rails) {
         for (uint32_t r = 0; r < area->n_ranks; r++) {
-                const struct fabric_rail *rail = area_rail(fabric, rails ? rails[r] : NULL);
                 uint32_t local = 0;
 
                 for (uint32_t k = 0; k < r; k++)
                         local += memcmp(&area->nodes[k], &area->nodes[r], sizeof(area->nodes[r])) == 0;
-                area->rails[r] = rail ? rail->index : (uint8_t)(fabric->n_rails ? local % fabric->n_rails : 0);
+                area->rails[r] = (uint8_t)(fabric->n_rails ? local % fabric->n_rails : 0);
         }
+        if (!rails)
+                return 0;
+        area->wanted = calloc(area->n_ranks, sizeof(area->wanted[0]));
+        if (!area->wanted)
+                return -ENOMEM;
+        for (uint32_t r = 0; r < area->n_ranks; r++)
+                if (rails[r])
+                        snprintf(area->wanted[r], sizeof(area->wanted[r]), "%s", rails[r]);
+        for (size_t i = 0; i < fabric->n_rails; i++)
+                area_take_rail(area, fabric->rails[i]);
+        return 0;
 }
 
 void area_changed(struct fabric_area *area) {
@@ -154,11 +171,15 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         area->tenant = options->tenant;
         area->weight = options->weight;
         area->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : fabric->options.stripe_bytes;
-        area_set_rails(fabric, area, options->rails);
         area->n_refs = 1;
         /* What is unacknowledged on dying connections comes on top of what can be posted at all. */
         area->max_items = 8 * head.capacity;
         area->fabric = fabric;
+        r = area_set_rails(fabric, area, options->rails);
+        if (r) {
+                area_free(area);
+                return r;
+        }
 
         pthread_mutex_lock(&fabric->lock);
         HASH_FIND(hh, fabric->areas, &area->key, sizeof(area->key), old);

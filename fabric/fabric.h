@@ -247,8 +247,8 @@ struct fabric_area_options {
         uint32_t weight; /* of the tenant in this class, 1 .. 1000; of its areas the last one's counts */
         /*
          * By name, for what is not striped and comes from that rank; only those of this node's ranks count. A rank with
-         * NULL, and with the name of a rail that there is not, takes what it has in turn with those of its node
-         * (plan/rails.h); NULL: all do.
+         * NULL, and with the name of a rail that there is not (until it comes), takes what it has in turn with those
+         * of its node (plan/rails.h); NULL: all do.
          */
         const char *const *rails;
         uint32_t stripe_bytes; /* chunks of this size or more may take any rail; 0: as fabric_options says */

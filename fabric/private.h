@@ -62,7 +62,8 @@ struct fabric_area {
         enum fabric_class class;
         uint64_t tenant;
         uint32_t weight, stripe_bytes;
-        uint8_t rails[FABRIC_RANKS_MAX]; /* that the messages of each rank take, if they are not striped */
+        uint8_t rails[FABRIC_RANKS_MAX];     /* that the messages of each rank take, if they are not striped */
+        char (*wanted)[FABRIC_NAME_MAX + 1]; /* those that are to take them, "": any; NULL: all any */
         struct fabric_traffic traffic[FABRIC_RAILS_MAX];
         uint32_t n_refs;          /* table, taker, items, frames */
         uint32_t n_users;         /* threads that touch the memory without the lock */
@@ -364,7 +365,8 @@ void area_unref(struct fabric_area *area);
 void area_leave(struct fabric *fabric, struct fabric_area *area); /* after n_users++ */
 void area_changed(struct fabric_area *area);                      /* the taker and rails are to look at the table */
 void area_fail(struct fabric_area *area, const char *why);        /* a text that stays; the owner will remove it */
-void areas_free(struct fabric *fabric);                           /* when all threads have ended */
+void areas_take_rail(struct fabric *fabric, const struct fabric_rail *rail); /* it has come, and may be wanted */
+void areas_free(struct fabric *fabric);                                      /* when all threads have ended */
 /* registrar.c; with the lock unless it is said */
 void *registrar_run(void *data);
 void registrar_take(struct fabric *fabric, struct fabric_area *area);                /* see fabric->jobs */

@@ -182,6 +182,7 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
                 rail->running = r == 0;
         }
         if (r == 0) {
+                areas_take_rail(fabric, rail);
                 peers_use_rail(fabric, rail);
         } else {
                 peers_leave_rail(fabric, rail);

@@ -33,6 +33,7 @@ void area_free(struct fabric_area *area) {
         if (area->mapping)
                 munmap(area->mapping, area->size);
         close(area->wake_fd);
+        free(area->wanted);
         free(area);
 }
 

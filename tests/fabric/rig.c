@@ -498,7 +498,8 @@ void rig_area(struct rig *rig, uint32_t node) {
                                               .class = rig->options.class,
                                               .tenant = rig->options.tenant,
                                               .weight = rig->options.weight ? rig->options.weight : 100,
-                                              .stripe_bytes = rig->options.stripe_bytes};
+                                              .stripe_bytes = rig->options.stripe_bytes,
+                                              .rails = rig->options.rails};
 
         if (fabric_area_add(n->fabric, &options) != 0)
                 fail_msg("%s", fabric_error(n->fabric));

@@ -42,8 +42,9 @@ struct rig_options {
         SSL_CTX *tls;
         struct fabric_times times;
         uint64_t tenant;
-        uint32_t weight;       /* 0: 100 */
-        uint32_t stripe_bytes; /* of the area; 0: the fabric's */
+        uint32_t weight;          /* 0: 100 */
+        uint32_t stripe_bytes;    /* of the area; 0: the fabric's */
+        const char *const *rails; /* of its ranks; NULL: in turn */
         enum rig_where where;
         const char *kind;                    /* of the rails; NULL: "tcp" */
         const struct fabric_peer_rail *more; /* that nodes say they have, before those that they have */

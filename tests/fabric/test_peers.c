@@ -273,6 +273,29 @@ static void test_first_rail(void **state) {
         rig_free(&rig);
 }
 
+/* Ranks whose own rail it is had to take another one, and are on it when it has come. */
+static void test_later_rail_is_wanted(void **state) {
+        static const char *const rails[] = {"red", "red"};
+        struct rig_options options = two_rails;
+        static struct rig rig;
+
+        (void)state;
+        options.n_rails = 1;
+        options.rails = rails;
+        rig_new(&rig, &options);
+        rig_run(&rig, 20);
+        for (uint32_t i = 0; i < 2; i++)
+                add_red(&rig, i, false);
+        for (uint32_t i = 0; i < 2; i++)
+                tell(&rig, i);
+        for (uint32_t i = 0; i < 2; i++)
+                while (red_messages(&rig, i) < 200) { /* some take the other one until it is connected */
+                        rig.options.chunks += 100;
+                        rig_run(&rig, 20);
+                }
+        rig_free(&rig);
+}
+
 /* What may come right is told from what cannot. */
 static void test_rail_may_come(void **state) {
         struct fabric_options options = {.self.id = {1}, .boot_epoch = 1, .cluster = "test", .allow_plain = true};
@@ -322,6 +345,7 @@ int main(void) {
                 cmocka_unit_test(test_later_rail),           cmocka_unit_test(test_later_rail_is_told),
                 cmocka_unit_test(test_later_rail_is_needed), cmocka_unit_test(test_later_rail_is_met),
                 cmocka_unit_test(test_first_rail),           cmocka_unit_test(test_rail_may_come),
+                cmocka_unit_test(test_later_rail_is_wanted),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);
