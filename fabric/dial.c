@@ -3,8 +3,9 @@
  * Connections that we ask for, and those that others ask for.
  *
  * Who can reach a rail can connect to it, so whoever has proven nothing must not be able to keep others out. Peers dial
- * from the address of their own rail, which is known before they say a word: they have places there that nobody else
- * can take, and those that come from elsewhere contend with their like alone. Where all places are taken the oldest
+ * from the address of their own rail, which is known before they say a word, or from what a translator of addresses
+ * makes of it, which is known once they have proven who they are: they have places there that nobody else can take, and
+ * those that come from elsewhere contend with their like alone. Where all places are taken the oldest
  * makes room: honest ones are done in a moment, so it is the least likely to be one.
  */
 #include <errno.h>
@@ -99,7 +100,7 @@ static struct in6_addr address_host(const struct sockaddr_storage *address) {
         return host;
 }
 
-/* How many peers' rails are there; several where nodes share an address. */
+/* How many peers' rails are there, or dialled from there last; several where nodes share an address. */
 static uint32_t rail_peers_at(const struct fabric_rail *rail, const struct in6_addr *host) {
         const struct fabric_route *route;
         uint32_t n = 0;
@@ -107,7 +108,7 @@ static uint32_t rail_peers_at(const struct fabric_rail *rail, const struct in6_a
         DL_FOREACH(rail->routes, route) {
                 struct in6_addr at = address_host(&route->address);
 
-                n += IN6_ARE_ADDR_EQUAL(&at, host);
+                n += IN6_ARE_ADDR_EQUAL(&at, host) || IN6_ARE_ADDR_EQUAL(&route->from, host);
         }
         return n;
 }

@@ -161,6 +161,7 @@ static void conn_heard_hello(struct fabric_conn *conn, uint64_t now_ns) {
                 conn->closing = true;
                 return;
         }
+        peer_route(peer, conn->rail)->from = conn->from;
         if (hello.kind == HELLO_KNOCK) {
                 conn->closing = true;
                 conn_was_knocked(conn, peer, &hello, now_ns);

@@ -114,6 +114,7 @@ struct fabric_route {
         struct fabric_rail *rail;
         struct fabric_peer *peer;
         struct sockaddr_storage address;
+        struct in6_addr from; /* of the last connection on which they have proven who they are; "::": none yet */
         struct route health;
         enum fabric_class probe; /* the class whose connection failed last */
         uint64_t last_dead;      /* connection */

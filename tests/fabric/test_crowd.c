@@ -110,11 +110,45 @@ static void test_many_peers(void **state) {
         rig_free(&rig);
 }
 
+/* Connections of a peer that is elsewhere than where it dials from, as behind a translator of addresses: with the first
+ * it has proven who it is, and who crowds in then does not take the place of the next one. */
+static void test_translated(void **state) {
+        const struct fabric_peer_rail rail = {.name = "blue", .address = "127.0.2.1", .port = 1};
+        struct fabric_peer_options peer = {.node = {{1, 2}}, .boot_epoch = 77, .rails = &rail, .n_rails = 1};
+        static struct rig rig;
+        int fds[PLACES + 1], first, next;
+        struct hello hello;
+
+        (void)state;
+        rig_start(&rig, &patient);
+        memset(peer.token, 5, sizeof(peer.token));
+        assert_int_equal(fabric_peer_add(rig.nodes[1].fabric, &peer), 0);
+        hello = stranger_hello_of(&rig);
+        hello.from = peer.node;
+        hello.from_epoch = peer.boot_epoch;
+        hello.number = 1;
+        first = stranger_dial_from(&rig, 1, "127.0.3.1");
+        assert_int_equal(stranger_greet(first, &hello, 5), HELLO_OK);
+        next = stranger_dial_from(&rig, 1, "127.0.3.1");
+        for (unsigned int i = 0; i < PLACES + 1; i++)
+                fds[i] = stranger_dial_from(&rig, 1, "127.0.0.9");
+        stranger_hear_end(fds[0]);
+        hello.number = 2;
+        assert_int_equal(stranger_greet(next, &hello, 5), HELLO_OK);
+        assert_int_equal(refused(&rig), 1);
+        for (unsigned int i = 1; i < PLACES + 1; i++)
+                close(fds[i]);
+        close(first);
+        close(next);
+        rig_free(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_from_elsewhere),
                 cmocka_unit_test(test_from_the_peer),
                 cmocka_unit_test(test_many_peers),
+                cmocka_unit_test(test_translated),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
