@@ -9,11 +9,16 @@
  *     the others would wait in vain. The error of the group is the first one; those given up say nothing.
  *   - its time is over (config.c).
  *
+ * What meets its ranks by an id asks the daemon for that, and without it could not tell them that it has been given up.
+ * So if the daemon does not answer, the thread that asks stays, and does the rest when there is an answer; only who
+ * waits for it goes, after as long as an abort takes.
+ *
  * All of it is under comm_lock; librailmux's cancels take only locks that are held for moments.
  */
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "client/nccl/clock.h"
 #include "client/nccl/create.h"
 #include "client/nccl/error.h"
 #include "client/nccl/log.h"
@@ -28,6 +33,7 @@ struct batch {
 static void cancel_locked(struct job *job) {
         job->cancelled = true;
         rmx_cancel_set(job->cancel);
+        comm_changed(); /* partner chains_await */
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
@@ -60,12 +66,12 @@ ncclResult_t jobs_verdict(const struct job *jobs) {
         return result;
 }
 
-static void batch_fail(struct batch *batch, const struct job *failed) {
+static void batch_fail(struct batch *batch, const struct job *failed, ncclResult_t result) {
         struct job *job;
 
         if (!batch || batch->result)
                 return;
-        batch->result = failed->result;
+        batch->result = result;
         LL_FOREACH2(batch->jobs, job, companion) {
                 if (job != failed)
                         cancel_locked(job);
@@ -104,13 +110,13 @@ void job_exit(struct job *job) {
         if (job->parent)
                 LL_DELETE2(job->parent->derived, job, sibling);
         if (job->result)
-                batch_fail(job->batch, job);
+                batch_fail(job->batch, job, job->result);
         comm_unlock();
 }
 
 void job_fail(struct job *job) {
         comm_lock();
-        batch_fail(job->batch, job);
+        batch_fail(job->batch, job, job->result);
         comm_unlock();
 }
 
@@ -152,4 +158,103 @@ void jobs_cancel(struct ncclComm *comm, bool derived) {
                         cancel_locked(job);
         }
         comm_unlock();
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+/* All under comm_lock. Where the first one of a chain is that is not over. */
+static struct job **chain_rest(struct job **chain) {
+        while (*chain && (*chain)->over)
+                chain = &(*chain)->next;
+        return chain;
+}
+
+static bool is_stuck(const struct job *job) {
+        return job && job->cancelled && job_meets(job);
+}
+
+/* Are there any that are not over? */
+static bool chains_look(struct job **chains, bool *ret_stuck) {
+        bool open = false;
+
+        *ret_stuck = false;
+        for (struct job **chain = chains; *chain; chain = &(*chain)->beside) {
+                const struct job *job = *chain_rest(chain);
+
+                open |= job != NULL;
+                *ret_stuck |= is_stuck(job);
+        }
+        return open;
+}
+
+/* Those of the chain from this one on are its thread's, which is nobody's. */
+static void chain_leave(struct job **chain, struct job **rest) {
+        struct job *head = *chain, *job = *rest;
+
+        pthread_detach(head->thread);
+        head->started = false;
+        if (rest == chain)
+                *chain = head->beside;
+        else
+                *rest = NULL;
+        for (; job; job = job->next) {
+                job->left = true;
+                cancel_locked(job);
+                if (job_blocks(job)) { /* else the program may be asking */
+                        comm_give(job->ret_comm, NULL);
+                        job->ret_comm = NULL;
+                }
+                job->pends = true;
+                job->parent->n_pending++;
+        }
+}
+
+/* what: of the one that is the first to fail. */
+static void chains_leave(struct job **chains, ncclResult_t *result, const char **what) {
+        struct job **chain = chains;
+
+        while (*chain) {
+                struct job **rest = chain_rest(chain), *job = *rest;
+
+                if (!is_stuck(job)) {
+                        chain = &(*chain)->beside;
+                        continue;
+                }
+                if (!*result && job->batch)
+                        *result = job->batch->result;
+                if (!*result) {
+                        *result = ncclInvalidUsage;
+                        *what = job->what;
+                }
+                batch_fail(job->batch, job, ncclInvalidUsage);
+                chain_leave(chain, rest);
+                if (rest != chain)
+                        chain = &(*chain)->beside;
+        }
+}
+
+ncclResult_t chains_await(struct job **chains) {
+        ncclResult_t result = ncclSuccess;
+        const char *what = NULL;
+        uint64_t until = 0;
+        bool stuck;
+
+        comm_lock();
+        while (chains_look(chains, &stuck)) {
+                uint64_t now = clock_now_ms();
+
+                if (!stuck)
+                        until = 0;
+                else if (!until)
+                        until = now + ABORT_WAIT_MS;
+                if (!until || now < until) {
+                        comm_wait(until ? (uint32_t)(until - now) : UINT32_MAX);
+                } else {
+                        chains_leave(chains, &result, &what);
+                        until = 0;
+                }
+        }
+        comm_unlock();
+        if (what)
+                error_raise(result, "%s: aborted meanwhile", what);
+        return result;
 }

@@ -85,6 +85,8 @@ struct ncclComm {
 #define COMM_MAGIC   UINT64_C(0x726d784e43434c21)
 #define COMM_CLOSING 0x80000000u
 
+#define ABORT_WAIT_MS 800u /* how long an abort waits for the daemon, and so does who was given up */
+
 /* A fresh one, in progress, with one user: whoever makes it. NULL: no memory. */
 struct ncclComm *comm_new(void);
 /* Ends what has come by now from the other library for handles that are gone, which then are free. */

@@ -8,6 +8,9 @@
  *
  * What a group has to end is ended after its calls were issued, each in a thread again: a destroy waits for peers,
  * which may be other handles in the same group.
+ *
+ * What meets its ranks by an id has a thread, too, if it blocks: the daemon is asked for the id, and if it does not
+ * answer, who has to come back leaves that thread behind (cancel.c).
  */
 #include "client/nccl/create.h"
 
@@ -176,6 +179,10 @@ static ncclResult_t run_derive(struct job *job) {
         return job_adopt(job, r);
 }
 
+bool job_meets(const struct job *job) {
+        return job->kind == JOB_DERIVE || (job->kind == JOB_SPLIT && job->number);
+}
+
 static void job_run(struct job *job) {
         job->count = NULL; /* other ranks may have met us under the number from here on */
         if (job->kind == JOB_END) {
@@ -197,6 +204,11 @@ static void job_give_back(struct job *job) {
         job->count = NULL;
 }
 
+static void job_take_back(struct job *job) {
+        if (job->ret_comm) /* not of one that was left: it has been taken back there */
+                comm_give(job->ret_comm, NULL);
+}
+
 /* Tells the handle how it went. given: the program has it already, and may be asking. */
 static void job_finish(struct job *job, bool given) {
         struct ncclComm *comm = job->kind == JOB_END ? NULL : job->comm;
@@ -207,11 +219,11 @@ static void job_finish(struct job *job, bool given) {
                          comm->n_ranks, comm->gpu, comm->host ? "host" : "device");
         if (comm && (given || !job->result)) {
                 if (!comm_made(comm, job->result) && !given) {
-                        comm_give(job->ret_comm, NULL);
+                        job_take_back(job);
                         job->result = error_raise(ncclInvalidUsage, "%s: aborted meanwhile", job->what);
                 }
         } else if (comm) {
-                comm_give(job->ret_comm, NULL);
+                job_take_back(job);
                 if (atomic_exchange(&comm->ending, true))
                         (void)comm_made(comm, job->result); /* to be ended by who has begun that */
                 else
@@ -239,7 +251,7 @@ static void *job_thread(void *userdata) {
         return NULL;
 }
 
-static bool job_blocks(const struct job *job) {
+bool job_blocks(const struct job *job) {
         return job->kind == JOB_END || (job->kind == JOB_JOIN ? job->comm->config.blocking : job->blocking);
 }
 
@@ -294,73 +306,7 @@ static ncclResult_t job_detach(struct job *job) {
         return ncclSystemError;
 }
 
-ncclResult_t job_submit(struct job *job) {
-        ncclResult_t result;
-
-        if (job->parent)
-                comm_hold(job->parent);
-        if (group_add(job))
-                return job_blocks(job) ? ncclSuccess : ncclInProgress;
-        if (!job_blocks(job))
-                return job_detach(job);
-        job_do(job, false);
-        result = job->result;
-        job_free(job);
-        return result;
-}
-
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
-/* A job and those after it that have to wait for it. */
-static void *chain_thread(void *userdata) {
-        struct job *job = userdata;
-
-        for (struct job *next = job; next; next = next->next)
-                if (next == job || (next->taken && next->parent == job->parent))
-                        job_run(next);
-        if (job->rest)
-                job->detached = job_detach(job->rest);
-        return NULL;
-}
-
-/* Is an earlier one of the list going to run it? */
-static bool is_chained(const struct job *first, const struct job *job) {
-        for (; job->parent && first != job; first = first->next)
-                if (first->parent == job->parent)
-                        return true;
-        return false;
-}
-
-/* All in threads: this one may have calls recorded in librailmux's group, where nothing can be made. */
-static ncclResult_t run_all(struct job *jobs) {
-        ncclResult_t result = ncclSuccess;
-
-        for (struct job *job = jobs; job; job = job->next) {
-                job->result = ncclSystemError; /* until it has run */
-                job->taken = is_chained(jobs, job);
-        }
-        for (struct job *job = jobs; job; job = job->next) {
-                job->started = !job->taken && !thread_start(&job->thread, NULL, chain_thread, job);
-                if (job->kind != JOB_END && !job->taken && !job->started) {
-                        error_raise(ncclSystemError, "%s: no thread can be started", job->what);
-                        job_fail(job);
-                        if (job->rest)
-                                job->detached = job_detach(job->rest);
-                }
-        }
-        /* Nobody else can end it any more, and the group's calls are issued. */
-        for (struct job *job = jobs; job; job = job->next)
-                if (job->kind == JOB_END && !job->started)
-                        job_run(job);
-        for (struct job *job = jobs; job; job = job->next)
-                if (job->started)
-                        pthread_join(job->thread, NULL);
-        result = jobs_verdict(jobs);
-        for (struct job *job = jobs; job; job = job->next)
-                if (!result)
-                        result = job->result;
-        return result;
-}
-
 /* Moves what is of the kind to a list of its own, in the same order. */
 static struct job *jobs_select(struct job **jobs, bool ends, bool awaited) {
         struct job *selected = NULL, **end = &selected;
@@ -399,14 +345,91 @@ static struct job *jobs_chain(struct job **jobs) {
         return first;
 }
 
-static void jobs_finish(struct job *jobs) {
+/* Nobody waits for it any more, and who has waited has no handle. */
+static void job_finish_left(struct job *job) {
+        bool given = !job_blocks(job);
+
+        if (job->comm && !given && !job->result && !atomic_exchange(&job->comm->ending, true))
+                (void)comm_close(job->comm, true); /* made nevertheless: it ends when it is ready */
+        job_finish(job, given);
+        job_free(job);
+}
+
+/* One after another. A job that is over is its caller's again, and so is no longer looked at, unless it was left. */
+static void *chain_run(void *userdata) {
+        struct job *job = userdata, *rest = job->rest, *next;
+        bool left;
+
+        for (; job; job = next) {
+                next = job->next;
+                job_run(job);
+                if (!next && rest)
+                        job->detached = job_detach(rest);
+                comm_lock();
+                left = job->left;
+                job->over = true;
+                comm_changed(); /* partner chains_await */
+                comm_unlock();
+                if (left)
+                        job_finish_left(job);
+        }
+        return NULL;
+}
+
+static void chain_fail(struct job *chain) {
+        error_raise(ncclSystemError, "%s: no thread can be started", chain->what);
+        job_fail(chain);
+        if (chain->rest)
+                chain->detached = job_detach(chain->rest);
+        for (struct job *job = chain; job; job = job->next)
+                job->over = true;
+}
+
+/* All in threads: in a group this one may have calls recorded in librailmux's, where nothing can be made. `alone`: it
+ * has not, so it does what no thread can be had for. Those that were left are no longer in the list. */
+static ncclResult_t run_all(struct job **jobs, bool alone) {
+        struct job *chains = NULL, **end = &chains;
+        ncclResult_t result;
+
+        for (struct job *job = *jobs; job; job = job->next)
+                job->result = ncclSystemError; /* until it has run */
+        while (*jobs) {
+                *end = jobs_chain(jobs);
+                end = &(*end)->beside;
+        }
+        for (struct job *chain = chains; chain; chain = chain->beside) {
+                chain->started = !thread_start(&chain->thread, NULL, chain_run, chain);
+                if (!chain->started && !alone && chain->kind != JOB_END)
+                        chain_fail(chain);
+        }
+        /* Nobody else can end it any more, and the group's calls are issued. */
+        for (struct job *chain = chains; chain; chain = chain->beside)
+                if (!chain->started && (alone || chain->kind == JOB_END))
+                        (void)chain_run(chain);
+        result = chains_await(&chains);
+        end = jobs;
+        for (struct job *chain = chains; chain; chain = chain->beside) {
+                if (chain->started)
+                        pthread_join(chain->thread, NULL);
+                *end = chain;
+                while (*end)
+                        end = &(*end)->next;
+        }
+        return result ? result : jobs_verdict(*jobs);
+}
+
+/* The first result counts. */
+static ncclResult_t jobs_finish(struct job *jobs, ncclResult_t result) {
         struct job *next;
 
         for (; jobs; jobs = next) {
                 next = jobs->next;
                 job_finish(jobs, !job_blocks(jobs));
+                if (!result)
+                        result = jobs->result;
                 job_free(jobs);
         }
+        return result;
 }
 
 /* How several were started. */
@@ -431,6 +454,25 @@ static ncclResult_t jobs_leave(struct job *background, struct job *awaited) {
         return result;
 }
 
+ncclResult_t job_submit(struct job *job) {
+        ncclResult_t result;
+
+        if (job->parent)
+                comm_hold(job->parent);
+        if (group_add(job))
+                return job_blocks(job) ? ncclSuccess : ncclInProgress;
+        if (!job_blocks(job))
+                return job_detach(job);
+        if (job_meets(job)) {
+                result = run_all(&job, true);
+                return jobs_finish(job, result);
+        }
+        job_do(job, false);
+        result = job->result;
+        job_free(job);
+        return result;
+}
+
 ncclResult_t jobs_run(struct job **jobs, bool ends) {
         struct job *mine, *background;
         ncclResult_t result, started;
@@ -440,10 +482,10 @@ ncclResult_t jobs_run(struct job **jobs, bool ends) {
         mine = jobs_select(jobs, ends, true);
         background = jobs_select(jobs, ends, false);
         started = jobs_leave(background, mine);
-        result = mine ? run_all(mine) : ncclSuccess;
+        result = mine ? run_all(&mine, false) : ncclSuccess;
         for (struct job *job = mine; job; job = job->next)
                 started = worse_of(started, job->detached);
-        jobs_finish(mine);
+        result = jobs_finish(mine, result);
         return result ? result : started;
 }
 
@@ -453,6 +495,6 @@ void jobs_drop(struct job **jobs) {
 
                 for (struct job *job = dropped; job; job = job->next)
                         job->result = ncclInvalidUsage;
-                jobs_finish(dropped);
+                (void)jobs_finish(dropped, ncclSuccess);
         }
 }

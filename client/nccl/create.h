@@ -43,11 +43,13 @@ struct job {
         bool cancelled;
 
         /* private to create.c */
-        bool taken, started;
+        bool started;
         struct job *rest;      /* of its parent's, those that come behind all that are waited for */
         ncclResult_t detached; /* how they were started */
         bool pends;            /* the parent is in progress */
         pthread_t thread;
+        struct job *beside; /* the first one of what is done at the same time; next: of what is done after this one */
+        bool over, left;    /* under comm_lock: it has run; nobody waits for it, so its thread finishes it */
         ncclResult_t result;
 };
 
@@ -59,6 +61,10 @@ ncclResult_t jobs_run(struct job **jobs, bool ends);
 void jobs_drop(struct job **jobs);
 struct job *job_new(enum job_kind kind, const char *what);
 
+/* Is it over before its call, or the group's end, returns? */
+bool job_blocks(const struct job *job);
+/* Does it ask the daemon for an id, which cannot be given up? */
+bool job_meets(const struct job *job);
 /* Frees a job that has been finished, or never begun. */
 struct job *job_free(struct job *job);
 
@@ -73,6 +79,9 @@ void job_enter(struct job *job);
 void job_exit(struct job *job);
 /* It has failed before it could begin. */
 void job_fail(struct job *job);
+/* Waits until all of these are over, which are linked by `beside`, each with those after it. What was given up and does
+ * not end, since the daemon does not answer, is left to its thread, and taken out; then this is why. */
+ncclResult_t chains_await(struct job **chains);
 /* error_adopt, but that one which was given up has nothing to say. */
 ncclResult_t job_adopt(struct job *job, int code);
 /* The communicator is not to be made any more; derived: nor are others from it. */

@@ -30,7 +30,6 @@
 #include "client/nccl/log.h"
 #include "railmux/railmux.h"
 
-#define ABORT_WAIT_MS       800u
 #define ABORT_WAIT_GROUP_MS 400u /* in a group, where it happens in two parts */
 
 /* ---- in a limited time ------------------------------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
 /* The library before a daemon that stands still, or is gone. */
 #include "tests/nccl/pair.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "util/clock.h"
@@ -94,6 +96,145 @@ static void test_shrink(void **state) {
         pair_destroy(comms);
 }
 
+enum what { SHRINK, SHRINK_ABORT, GROW, SPLIT, GROUP, N_WHATS };
+
+/* What blocks, of rank 0; in a group with what waits behind that, and beside it. */
+struct maker {
+        pthread_t thread;
+        ncclComm_t comms[2], made[3];
+        ncclResult_t result;
+        enum what what;
+};
+
+static void *make(void *userdata) {
+        struct maker *m = userdata;
+        int flags = m->what == SHRINK_ABORT ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT;
+
+        if (m->what == GROUP)
+                m->result = ncclGroupStart();
+        if (m->what == GROW)
+                m->result = ncclCommGrow(m->comms[0], 3, NULL, -1, &m->made[0], NULL);
+        else if (m->what == SPLIT)
+                m->result = ncclCommSplit(m->comms[0], 0, 0, &m->made[0], NULL);
+        else
+                m->result = ncclCommShrink(m->comms[0], (int[]){1}, 1, &m->made[0], NULL, flags);
+        if (m->what != GROUP)
+                return NULL;
+        (void)ncclCommGrow(m->comms[0], 3, NULL, -1, &m->made[1], NULL);
+        (void)ncclCommShrink(m->comms[1], (int[]){0}, 1, &m->made[2], NULL, flags);
+        m->result = ncclGroupEnd();
+        return NULL;
+}
+
+/* It asks the daemon. Rank 0, or what is to come from it, is aborted: who makes that comes back, and what else is to
+ * hear of it hears when the daemon goes on. */
+static void check_blocking(enum what what, bool child) {
+        const uint32_t n = what == GROUP ? 3 : 1, ids = fake_calls(&fake, BODY(ID_CREATE)) + 1;
+        uint32_t creates, aborts, ends;
+        struct maker m = {.what = what};
+        ncclComm_t made;
+
+        pair_new(m.comms, true);
+        for (int rank = 0; rank < 2 && what == SPLIT; rank++)
+                assert_int_equal(ncclCommRevoke(m.comms[rank], 0), ncclSuccess);
+        creates = fake_calls(&fake, BODY(COMM_CREATE));
+        aborts = fake_calls(&fake, BODY(COMM_ABORT));
+        ends = fake_calls(&fake, BODY(COMM_DESTROY));
+        fake_deafen(&fake, true);
+        assert_int_equal(pthread_create(&m.thread, NULL, make, &m), 0);
+        while (!(made = __atomic_load_n(&m.made[0], __ATOMIC_ACQUIRE)))
+                sched_yield();
+        fake_wait_unread(&fake);
+        assert_int_equal(ncclCommAbort(child ? made : m.comms[0]), ncclSuccess);
+        pthread_join(m.thread, NULL); /* otherwise the time limit of the test ends it */
+        assert_int_equal(m.result, ncclInvalidUsage);
+        for (int i = 0; i < 3; i++)
+                assert_null(m.made[i]);
+        if (child) {
+                assert_non_null(strstr(ncclGetLastError(NULL), "aborted meanwhile"));
+                assert_int_equal(ask(m.comms[0]), ncclInProgress);
+                assert_int_equal(ncclCommAbort(made), ncclInvalidArgument);
+        }
+        assert_int_equal(fake_calls(&fake, BODY(COMM_CREATE)), creates);
+        fake_deafen(&fake, false);
+        fake_wait_calls(&fake, BODY(ID_CREATE), ids + n);
+        fake_wait_calls(&fake, BODY(COMM_CREATE), creates + n);
+        fake_wait_calls(&fake, BODY(COMM_ABORT), aborts + n);
+        if (child)
+                assert_int_equal(settled(m.comms[0]), ncclSuccess);
+        else
+                fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 1);
+        assert_int_equal(ncclCommDestroy(m.comms[0]), child ? ncclSuccess : ncclInvalidArgument);
+        assert_int_equal(ncclCommAbort(m.comms[1]), ncclSuccess);
+        fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 2);
+}
+
+static void test_blocking(void **state) {
+        (void)state;
+        for (enum what what = 0; what < N_WHATS; what++)
+                check_blocking(what, false);
+        check_blocking(SHRINK, true);
+        check_blocking(GROUP, true);
+}
+
+static void *split_and_grow(void *userdata) {
+        struct maker *m = userdata;
+
+        m->result = ncclGroupStart();
+        (void)ncclCommSplit(m->comms[0], 0, 0, &m->made[0], NULL);
+        (void)ncclCommGrow(m->comms[0], 2, NULL, -1, &m->made[1], NULL);
+        m->result = ncclGroupEnd();
+        return NULL;
+}
+
+/* The first of a group is made, and stays, when the second is left. */
+static void test_second(void **state) {
+        uint32_t ids = fake_calls(&fake, BODY(ID_CREATE)) + 1, aborts = fake_calls(&fake, BODY(COMM_ABORT));
+        struct maker m = {.what = GROUP};
+
+        (void)state;
+        comm_new(&m.comms[0]);
+        fake_drop(&fake, BODY(ID_CREATE), 2); /* until the second time, when the first one comes again */
+        assert_int_equal(pthread_create(&m.thread, NULL, split_and_grow, &m), 0);
+        fake_wait_calls(&fake, BODY(ID_CREATE), ids + 1);
+        assert_int_equal(ncclCommAbort(__atomic_load_n(&m.made[1], __ATOMIC_ACQUIRE)), ncclSuccess);
+        pthread_join(m.thread, NULL); /* otherwise the time limit of the test ends it */
+        assert_int_equal(m.result, ncclInvalidUsage);
+        assert_null(m.made[1]);
+        assert_int_equal(settled(m.made[0]), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(m.made[0]), ncclSuccess);
+        assert_int_equal(ask(m.comms[0]), ncclInProgress);
+        fake_resume(&fake);
+        fake_wait_calls(&fake, BODY(COMM_ABORT), aborts + 1);
+        assert_int_equal(settled(m.comms[0]), ncclSuccess);
+        assert_int_equal(ncclCommDestroy(m.comms[0]), ncclSuccess);
+}
+
+/* The new one is there, and only what it was split from is still to be left. Nobody has it then, so it ends. */
+static void test_made(void **state) {
+        (void)state;
+        for (int child = 0; child < 2; child++) {
+                uint32_t ends = fake_calls(&fake, BODY(COMM_DESTROY));
+                struct maker m = {.what = SPLIT};
+
+                comm_new(&m.comms[0]);
+                assert_int_equal(ncclCommRevoke(m.comms[0], 0), ncclSuccess);
+                fake_drop(&fake, BODY(COMM_DESTROY), 2);
+                assert_int_equal(pthread_create(&m.thread, NULL, make, &m), 0);
+                fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 1);
+                assert_int_equal(ncclCommAbort(child ? __atomic_load_n(&m.made[0], __ATOMIC_ACQUIRE) : m.comms[0]),
+                                 ncclSuccess);
+                pthread_join(m.thread, NULL); /* otherwise the time limit of the test ends it */
+                assert_int_equal(m.result, ncclInvalidUsage);
+                assert_null(m.made[0]);
+                fake_resume(&fake);
+                fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 4); /* three times of the old one */
+                if (child)
+                        assert_int_equal(ncclCommDestroy(m.comms[0]), ncclSuccess);
+                fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 5);
+        }
+}
+
 enum { SMALL = 512, LARGE = 256, PIECE = 4096 }; /* the large ones need memory that the daemon has not given yet */
 
 static void small_and_large(ncclComm_t comm, bool sends, int32_t *values, int32_t *piece) {
@@ -168,15 +309,26 @@ static void test_revoke_gone(void **state) {
         assert_int_equal(ncclCommAbort(comm), ncclSuccess);
 }
 
+/* As one of today does, it hears of ranks that join no more. */
+static int start(void **state) {
+        int r = pair_start(state);
+
+        fake.cancels = true;
+        return r;
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_revoke_heard),
                 cmocka_unit_test(test_revoke),
                 cmocka_unit_test(test_revoke_past_dead),
                 cmocka_unit_test(test_shrink),
+                cmocka_unit_test(test_blocking),
+                cmocka_unit_test(test_second),
+                cmocka_unit_test(test_made),
                 cmocka_unit_test(test_ask),
                 cmocka_unit_test(test_revoke_gone),
         };
 
-        return cmocka_run_group_tests(tests, pair_start, pair_stop);
+        return cmocka_run_group_tests(tests, start, pair_stop);
 }

@@ -355,7 +355,7 @@ static void test_simulated(void **state) {
 /* As where the process may have no more threads: there is no room for their stacks. */
 static void test_no_thread(void **state) {
         pthread_attr_t before, huge;
-        ncclComm_t comm[2];
+        ncclComm_t comm[2], alone;
 
         (void)state;
         assert_int_equal(pthread_getattr_default_np(&before), 0);
@@ -365,6 +365,8 @@ static void test_no_thread(void **state) {
                 CHECK(ncclCommInitAll(comm, 2, NULL));
                 reduce(comm, 2);
                 assert_int_equal(pthread_setattr_default_np(&huge), 0);
+                CHECK(ncclCommShrink(comm[1], (int[]){0}, 1, &alone, NULL, NCCL_SHRINK_DEFAULT));
+                CHECK(ncclCommDestroy(alone));
                 CHECK(ncclGroupStart());
                 for (int r = 0; r < 2; r++)
                         CHECK(aborts ? ncclCommAbort(comm[r]) : ncclCommDestroy(comm[r]));
