@@ -36,6 +36,33 @@ static void test_revoke(void **state) {
         assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 }
 
+static void *destroy(void *userdata) {
+        return (void *)(uintptr_t)ncclCommDestroy(userdata);
+}
+
+/* It has returned, and what it does waits for the daemon yet: so does a destroy, which an abort ends. */
+static void test_revoke_and_end(void **state) {
+        uint32_t ends = fake_calls(&fake, BODY(COMM_DESTROY));
+        pthread_t destroyer;
+        ncclComm_t comm;
+        void *result;
+        int n;
+
+        (void)state;
+        comm_new(&comm);
+        fake_deafen(&fake, true);
+        assert_int_equal(ncclCommRevoke(comm, 0), ncclSuccess);
+        assert_int_equal(pthread_create(&destroyer, NULL, destroy, comm), 0);
+        while (!ncclCommCount(comm, &n))
+                sched_yield();
+        assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+        pthread_join(destroyer, &result); /* otherwise the time limit of the test ends it */
+        assert_null(result);
+        assert_int_equal(fake_calls(&fake, BODY(COMM_DESTROY)), ends);
+        fake_deafen(&fake, false);
+        fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 1);
+}
+
 static void test_revoke_heard(void **state) {
         uint32_t before = fake_calls(&fake, BODY(COMM_ABORT));
         ncclComm_t comm;
@@ -321,6 +348,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_revoke_heard),
                 cmocka_unit_test(test_revoke),
+                cmocka_unit_test(test_revoke_and_end),
                 cmocka_unit_test(test_revoke_past_dead),
                 cmocka_unit_test(test_shrink),
                 cmocka_unit_test(test_blocking),
