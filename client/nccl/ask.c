@@ -36,7 +36,8 @@ static ncclResult_t comm_look(struct ncclComm *comm, const char *what) {
         int call, r;
 
         progresses = pendings_look(comm, &call);
-        progresses |= !comm_is_settled(comm); /* before the error, which may be what ends it */
+        progresses |= !comm_is_settled(comm);             /* before the error, which may be what ends it */
+        progresses |= atomic_load(&comm->n_revokes) != 0; /* executors may be at work in its memory yet */
         r = rmx_comm_error(comm->rmx);
         r = is_quieted(comm, r) ? RMX_OK : r;
         call = is_quieted(comm, call) ? RMX_OK : call;

@@ -53,10 +53,11 @@ struct ncclComm {
         _Atomic bool closed;     /* finalized or revoked: no calls any more */
         _Atomic bool finalizing; /* on GPUs: finalized, and something may be under way; looking: a thread looks */
         _Atomic bool looking;
-        _Atomic bool aborted;   /* the other ranks know */
-        _Atomic bool quieted;   /* by its program, which goes on with it: that ranks have ended it is no error */
-        _Atomic bool ending;    /* it is to be destroyed or aborted, perhaps when a group ends */
-        _Atomic bool suspended; /* for what it is worth */
+        _Atomic uint32_t n_revokes; /* that the daemon has not answered */
+        _Atomic bool aborted;       /* the other ranks know */
+        _Atomic bool quieted;       /* by its program, which goes on with it: that ranks have ended it is no error */
+        _Atomic bool ending;        /* it is to be destroyed or aborted, perhaps when a group ends */
+        _Atomic bool suspended;     /* for what it is worth */
 
         /* Under comm_lock. */
         bool ready;             /* in the list of those */

@@ -317,6 +317,7 @@ TWIN(ncclCommAbort);
 static ncclResult_t run_revoke(struct ncclComm *comm, const char *what) {
         ncclResult_t result = comm_result(comm, what, comm_abort(comm));
 
+        atomic_fetch_sub(&comm->n_revokes, 1);
         comm_drop(comm);
         return result;
 }
@@ -324,6 +325,7 @@ static ncclResult_t run_revoke(struct ncclComm *comm, const char *what) {
 ncclResult_t comm_revoke(struct ncclComm *comm, const char *what) {
         atomic_store(&comm->closed, true);
         atomic_store(&comm->quieted, true);
+        atomic_fetch_add(&comm->n_revokes, 1);
         atomic_fetch_add(&comm->users, 1);
         comm_hold(comm); /* when the time is over, who ends it need not wait for the daemon either */
         return run_limited(run_revoke, comm, what, ABORT_WAIT_MS);

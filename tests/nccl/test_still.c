@@ -31,8 +31,10 @@ static void test_revoke(void **state) {
         assert_true(clock_now_ns() - start_ns < UINT64_C(10000000000));
         assert_int_equal(fake_calls(&fake, BODY(COMM_ABORT)), before);
         assert_int_equal(ncclCommRevoke(comm, 0), ncclSuccess);
+        assert_int_equal(ask(comm), ncclInProgress); /* executors may be at work in its memory yet */
         fake_deafen(&fake, false);
         fake_wait_calls(&fake, BODY(COMM_ABORT), before + 1);
+        assert_int_equal(settled(comm), ncclSuccess);
         assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 }
 
