@@ -5,8 +5,12 @@
 
 #include "tests/cmocka_all.h"
 #include "tools/sim/cut.h"
+#include "tools/sim/cut_flow.h"
 #include "topology/topology.h"
 #include "util/clock.h"
+
+#define VERTICES 9u
+#define BOXES    5u
 
 static void test_fabric_names(void **state) {
         static const char *const wrong[] = {
@@ -194,12 +198,102 @@ static void test_speeds(void **state) {
         topology_free(t);
 }
 
+/* The smallest sum over all sides that vertices which are no box can be on. */
+static uint64_t cut_counted(uint64_t joined[VERTICES][VERTICES], uint32_t side) {
+        uint64_t least = CUT_UNLIMITED;
+
+        for (uint32_t others = 0; others < 1u << (VERTICES - BOXES); others++) {
+                uint32_t all = side | others << BOXES;
+                uint64_t sum = 0;
+
+                for (uint32_t a = 0; a < VERTICES; a++)
+                        for (uint32_t b = 0; b < a; b++)
+                                sum += ((all >> a ^ all >> b) & 1) ? joined[a][b] : 0;
+                least = sum < least ? sum : least;
+        }
+        return least;
+}
+
+static void test_sides(void **state) {
+        uint32_t random = 4711;
+
+        (void)state;
+        for (uint32_t i = 0; i < 100; i++) {
+                uint64_t joined[VERTICES][VERTICES] = {{0}}, least[BOXES], counted[BOXES], alone, sum = 0;
+                uint32_t root = i % BOXES;
+                struct cut_net net;
+
+                assert_int_equal(cut_net_init(&net, VERTICES, BOXES, VERTICES * VERTICES), 0);
+                for (uint32_t a = 0; a < VERTICES; a++)
+                        for (uint32_t b = 0; b < a; b++) {
+                                random = random * 1664525 + 1013904223;
+                                if (random >> 30 == 0) /* a quarter */
+                                        joined[a][b] = random >> 16 & 0xff;
+                                cut_net_join(&net, a, b, joined[a][b] / 2); /* and in two pieces */
+                                cut_net_join(&net, b, a, joined[a][b] - joined[a][b] / 2);
+                        }
+                assert_int_equal(cut_net_sides(&net, root, least, &alone), 0);
+                memset(counted, 0xff, sizeof(counted));
+                for (uint32_t side = 1; side < (1u << BOXES) - 1; side++) {
+                        uint32_t k = (uint32_t)__builtin_popcount(side);
+                        uint64_t cut = cut_counted(joined, side);
+
+                        if (side >> root & 1)
+                                counted[k] = cut < counted[k] ? cut : counted[k];
+                        sum += k == 1 ? cut : 0;
+                }
+                for (uint32_t k = 1; k < BOXES; k++)
+                        assert_int_equal(least[k], counted[k]);
+                assert_int_equal(alone, sum);
+                cut_net_deinit(&net);
+        }
+}
+
+/* What has no limit stays so, and of very many boxes runs of them are tried. */
+static void test_limits(void **state) {
+        uint64_t least[CUT_ENDS_MAX], alone;
+        struct cut_net net;
+
+        (void)state;
+        assert_int_equal(cut_net_init(&net, CUT_ENDS_MAX + 2, CUT_ENDS_MAX, CUT_ENDS_MAX + 1), 0);
+        for (uint32_t box = 0; box < CUT_ENDS_MAX; box++)
+                cut_net_join(&net, box, CUT_ENDS_MAX + box / 32, CUT_UNLIMITED);
+        cut_net_join(&net, CUT_ENDS_MAX, CUT_ENDS_MAX + 1, 7);
+        assert_int_equal(cut_net_sides(&net, 40, least, &alone), 0);
+        assert_true(least[32] == 7 && least[1] == CUT_UNLIMITED && least[63] == CUT_UNLIMITED);
+        assert_true(least[5] == CUT_UNLIMITED && alone == CUT_UNLIMITED);
+        cut_net_deinit(&net);
+}
+
+/* Thousands of switches in a square, which cannot be made fewer, and boxes on its edge. */
+static void test_square(void **state) {
+        enum { WIDTH = 63, N = 8 };
+        uint64_t least[N], alone;
+        struct cut_net net;
+
+        (void)state;
+        assert_int_equal(cut_net_init(&net, N + WIDTH * WIDTH, N, N + 2 * WIDTH * WIDTH), 0);
+        for (uint32_t y = 0; y < WIDTH; y++)
+                for (uint32_t x = 0; x < WIDTH; x++) {
+                        if (x + 1 < WIDTH)
+                                cut_net_join(&net, N + y * WIDTH + x, N + y * WIDTH + x + 1, 2);
+                        if (y + 1 < WIDTH)
+                                cut_net_join(&net, N + y * WIDTH + x, N + (y + 1) * WIDTH + x, 2);
+                }
+        for (uint32_t box = 0; box < N; box++)
+                cut_net_join(&net, box, N + box * 7, 3);
+        assert_int_equal(cut_net_sides(&net, 0, least, &alone), 0);
+        assert_int_equal(alone, 3 * N);
+        for (uint32_t k = 1; k < N; k++)
+                assert_int_equal(least[k], 3 * (k < N - k ? k : N - k));
+        cut_net_deinit(&net);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_fabric_names),
-                cmocka_unit_test(test_cuts),
-                cmocka_unit_test(test_many_boxes),
-                cmocka_unit_test(test_speeds),
+                cmocka_unit_test(test_fabric_names), cmocka_unit_test(test_cuts),  cmocka_unit_test(test_many_boxes),
+                cmocka_unit_test(test_speeds),       cmocka_unit_test(test_sides), cmocka_unit_test(test_limits),
+                cmocka_unit_test(test_square),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

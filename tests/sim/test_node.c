@@ -293,6 +293,49 @@ static void test_ways(void **state) {
         }
 }
 
+/* Two GPUs at the ends of a row of switches. */
+static void write_row(char path[64], uint32_t n_switches) {
+        FILE *file;
+
+        write_file(path, "");
+        file = fopen(path, "we");
+        assert_non_null(file);
+        fputs("{\"version\": 1, \"nodes\": [{\"kind\": \"gpu\", \"index\": 0}, {\"kind\": \"gpu\", \"index\": 1}",
+              file);
+        for (uint32_t i = 0; i < n_switches; i++)
+                fprintf(file, ", {\"kind\": \"switch\", \"index\": %u}", i);
+        fputs("], \"links\": [{\"a\": \"gpu0\", \"b\": \"switch0\", \"kind\": \"pci\"}", file);
+        for (uint32_t i = 1; i < n_switches; i++)
+                fprintf(file, ", {\"a\": \"switch%u\", \"b\": \"switch%u\", \"kind\": \"pci\"}", i - 1, i);
+        fprintf(file, ", {\"a\": \"gpu1\", \"b\": \"switch%u\", \"kind\": \"pci\"}]}", n_switches - 1);
+        assert_int_equal(fclose(file), 0);
+}
+
+/* What is too large or too far is refused by the limit's name. */
+static void test_rows(void **state) {
+        static const struct {
+                uint32_t n_switches;
+                const char *says; /* NULL: nothing */
+        } rows[] = {{NODE_PATH_MAX - 1, NULL},
+                    {NODE_PATH_MAX, "no way from gpu0 to gpu1, or none of at most 16 links"},
+                    {TOPOLOGY_NODES_MAX - 2, "no way from gpu0 to gpu1, or none of at most 16 links"},
+                    {TOPOLOGY_NODES_MAX - 1, "node 4096: too many nodes; allowed: 4096"}};
+        struct options options = {.operation = RING_OP_ALL_REDUCE, .ranks = 2, .type = RMX_FLOAT32};
+        char file[64], error[OPTIONS_ERROR_MAX];
+        struct sim sim;
+
+        (void)state;
+        options.topology = file;
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                write_row(file, rows[i].n_switches);
+                assert_int_equal(sim_init(&sim, &options, error), rows[i].says ? -EINVAL : 0);
+                if (rows[i].says)
+                        assert_non_null(strstr(error, rows[i].says));
+                sim_deinit(&sim);
+                unlink(file);
+        }
+}
+
 static const struct sim_candidate *candidate(const struct sim_result *result, uint32_t algorithm) {
         for (uint32_t i = 0; i < result->n_candidates; i++)
                 if (result->candidates[i].plan.algorithm == algorithm)
@@ -396,7 +439,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_json),   cmocka_unit_test(test_links),   cmocka_unit_test(test_bad_json),
                 cmocka_unit_test(test_xml),    cmocka_unit_test(test_ways),    cmocka_unit_test(test_nvswitch),
-                cmocka_unit_test(test_device), cmocka_unit_test(test_workers),
+                cmocka_unit_test(test_device), cmocka_unit_test(test_workers), cmocka_unit_test(test_rows),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

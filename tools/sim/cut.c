@@ -123,12 +123,16 @@ int cut_load(const char *path, const char *name, struct cut_fabric *ret_fabric, 
 int cut_links(const struct cut_fabric *fabric, uint32_t ret_links[CUT_BOXES_MAX]) {
         const uint32_t n_boxes = fabric->n_boxes, host = n_boxes + fabric->n_domains;
         _cleanup_(cut_net_deinit) struct cut_net net = {0};
-        int r = cut_net_init(&net, host + 1, n_boxes);
+        uint64_t least[CUT_BOXES_MAX] = {0};
+        int r = cut_net_init(&net, host + 1, n_boxes, fabric->n_domains * (n_boxes + 1));
 
         for (uint32_t d = 0; !r && d < fabric->n_domains; d++) {
                 cut_net_join(&net, n_boxes + d, host, fabric->ports[d]);
                 for (uint32_t box = 0; box < n_boxes; box++)
                         cut_net_join(&net, box, n_boxes + d, fabric->cards[box][d]);
         }
-        return r ? r : cut_net_parts(&net, ret_links);
+        r = r ? r : cut_net_parts(&net, least);
+        for (uint32_t k = 0; !r && k < CUT_BOXES_MAX; k++)
+                ret_links[k] = (uint32_t)least[k];
+        return r;
 }

@@ -4,8 +4,10 @@
  *
  * What crosses between some boxes and the others is bounded by the smallest cut between these two sets, and which two
  * sets are the tightest nobody knows before: four boxes may each have two links, and pairs of them only one to the
- * other pair. So all of them are tried; with 16 boxes these are 32767. Each cut is found as a flow (Ford and Fulkerson
- * 1956, by shortest ways), which ends as soon as it is no smaller than the smallest one known of as many boxes.
+ * other pair. So all of them are tried; with 16 boxes these are 32767. Of more, those are tried that people build:
+ * boxes that follow one another, by powers of two. Any cut is a bound. Each is found as a flow (Ford and Fulkerson
+ * 1956, by shortest ways), which ends as soon as it is no smaller than the smallest one known of as many boxes. Nothing
+ * flows through a box, as each is on one side or the other.
  *
  * Most vertices are switches with one way up. What has one neighbour only is on no way from one box to another, and
  * what has two is a link as narrow as the narrower one of its two; without these few vertices are left.
@@ -19,141 +21,224 @@
 
 #include "util/cleanup.h"
 
-#define NOBODY UINT32_MAX
+#define NOBODY  UINT32_MAX
+#define ALL_MAX 16u /* boxes of which all sets are tried */
 
 struct search {
         const struct cut_net *net;
-        uint32_t *left;  /* capacity that is not used yet */
-        uint32_t *from;  /* the vertex before, NOBODY: not seen */
+        uint64_t *left;  /* capacity of each way that is not used yet */
+        uint32_t *from;  /* the way to a vertex, NOBODY: not seen */
         uint32_t *queue; /* vertices */
-        uint32_t side;   /* bits: boxes that it flows from */
+        uint64_t side;   /* bits: boxes that it flows from */
 };
 
-int cut_net_init(struct cut_net *net, uint32_t n, uint32_t n_boxes) {
-        *net = (struct cut_net){.n = n, .n_boxes = n_boxes};
-        net->capacity = calloc((size_t)n * n, sizeof(*net->capacity));
-        return net->capacity ? 0 : -ENOMEM;
+int cut_net_init(struct cut_net *net, uint32_t n, uint32_t n_boxes, uint32_t max_joints) {
+        *net = (struct cut_net){.n = n, .n_boxes = n_boxes, .max_ways = 2 * max_joints};
+        net->ways = calloc(net->max_ways + 1u, sizeof(*net->ways));
+        net->first = malloc((n + 1u) * sizeof(*net->first));
+        net->degree = calloc(n + 1u, sizeof(*net->degree));
+        if (!net->ways || !net->first || !net->degree) {
+                cut_net_deinit(net);
+                return -ENOMEM;
+        }
+        for (uint32_t i = 0; i < n; i++)
+                net->first[i] = NOBODY;
+        return 0;
 }
 
 void cut_net_deinit(struct cut_net *net) {
-        free(net->capacity);
-        net->capacity = NULL;
+        free(net->ways);
+        free(net->first);
+        free(net->degree);
+        *net = (struct cut_net){0};
 }
 
-void cut_net_join(struct cut_net *net, uint32_t a, uint32_t b, uint32_t capacity) {
-        if (a == b)
-                return;
-        net->capacity[a * net->n + b] += capacity;
-        net->capacity[b * net->n + a] += capacity;
+static uint64_t add(uint64_t a, uint64_t b) {
+        return a + b < CUT_UNLIMITED ? a + b : CUT_UNLIMITED;
 }
 
-/* The last vertex takes the place of another one. */
-static void take_out(struct cut_net *net, uint32_t vertex) {
-        uint32_t n = net->n, last = n - 1;
-
-        for (uint32_t i = 0; i < n; i++) {
-                net->capacity[vertex * n + i] = net->capacity[last * n + i];
-                net->capacity[i * n + vertex] = net->capacity[i * n + last];
-        }
-        net->capacity[vertex * n + vertex] = 0;
-        for (uint32_t row = 0; row < last; row++)
-                memmove(&net->capacity[row * last], &net->capacity[row * n], last * sizeof(*net->capacity));
-        net->n = last;
+static void put_way(struct cut_net *net, uint32_t way, uint32_t from, uint32_t to, uint64_t capacity) {
+        net->ways[way] = (struct cut_way){.to = to, .next = net->first[from], .capacity = capacity};
+        net->first[from] = way;
+        net->degree[from]++;
 }
 
-static bool simplify(struct cut_net *net) {
-        for (uint32_t v = net->n_boxes; v < net->n; v++) {
-                const uint32_t *row = &net->capacity[v * net->n];
-                uint32_t neighbours[2] = {0}, n = 0;
+static void take_way(struct cut_net *net, uint32_t way, uint32_t from) {
+        uint32_t *at = &net->first[from];
 
-                for (uint32_t i = 0; i < net->n; i++)
-                        if (row[i] > 0 && n++ < 2)
-                                neighbours[n - 1] = i;
-                if (n > 2)
-                        continue;
-                if (n == 2) {
-                        uint32_t a = row[neighbours[0]], b = row[neighbours[1]];
+        while (*at != way)
+                at = &net->ways[*at].next;
+        *at = net->ways[way].next;
+        net->degree[from]--;
+}
 
-                        cut_net_join(net, neighbours[0], neighbours[1], a < b ? a : b);
+/* More for what joins them already; else false. */
+static bool widen(struct cut_net *net, uint32_t a, uint32_t b, uint64_t capacity) {
+        uint32_t few = net->degree[a] < net->degree[b] ? a : b, other = few == a ? b : a;
+
+        for (uint32_t way = net->first[few]; way != NOBODY; way = net->ways[way].next)
+                if (net->ways[way].to == other) {
+                        net->ways[way].capacity = add(net->ways[way].capacity, capacity);
+                        net->ways[way ^ 1].capacity = net->ways[way].capacity;
+                        return true;
                 }
-                take_out(net, v);
-                return true;
-        }
         return false;
+}
+
+void cut_net_join(struct cut_net *net, uint32_t a, uint32_t b, uint64_t capacity) {
+        if (a == b || capacity == 0 || widen(net, a, b, capacity))
+                return;
+        put_way(net, net->n_ways, a, b, capacity);
+        put_way(net, net->n_ways + 1, b, a, capacity);
+        net->n_ways += 2;
+}
+
+/* A vertex with one neighbour or two. */
+static void take_out(struct cut_net *net, uint32_t vertex) {
+        uint32_t way = net->first[vertex], a = net->ways[way].to, next = net->ways[way].next;
+        uint64_t capacity = net->ways[way].capacity;
+
+        take_way(net, way, vertex);
+        take_way(net, way ^ 1, a);
+        if (next == NOBODY)
+                return;
+        uint32_t b = net->ways[next].to;
+
+        capacity = capacity < net->ways[next].capacity ? capacity : net->ways[next].capacity;
+        take_way(net, next, vertex);
+        take_way(net, next ^ 1, b);
+        if (widen(net, a, b, capacity))
+                return;
+        put_way(net, way, a, b, capacity);
+        put_way(net, way ^ 1, b, a, capacity);
+}
+
+/* Taking one out changes its neighbours only, which are looked at again. */
+static int simplify(struct cut_net *net) {
+        _cleanup_free_ uint32_t *todo = malloc((2u * net->n + 1u) * sizeof(*todo));
+        uint32_t n = 0;
+
+        if (!todo)
+                return -ENOMEM;
+        for (uint32_t v = net->n_boxes; v < net->n; v++)
+                todo[n++] = v;
+        while (n > 0) {
+                uint32_t v = todo[--n], near[2], n_near = 0;
+
+                if (net->degree[v] < 1 || net->degree[v] > 2)
+                        continue;
+                for (uint32_t way = net->first[v]; way != NOBODY; way = net->ways[way].next)
+                        near[n_near++] = net->ways[way].to;
+                take_out(net, v);
+                for (uint32_t i = 0; i < n_near; i++)
+                        if (near[i] >= net->n_boxes)
+                                todo[n++] = near[i];
+        }
+        return 0;
 }
 
 /* The end of a way to the other side, NOBODY if there is none. */
 static uint32_t search_way(struct search *s) {
-        const uint32_t n = s->net->n;
+        const struct cut_net *net = s->net;
         uint32_t head = 0, tail = 0;
 
-        for (uint32_t i = 0; i < n; i++)
-                s->from[i] = NOBODY;
-        for (uint32_t box = 0; box < s->net->n_boxes; box++)
-                if (s->side >> box & 1) {
-                        s->from[box] = box;
+        memset(s->from, 0xff, net->n * sizeof(*s->from));
+        for (uint32_t box = 0; box < net->n_boxes; box++)
+                if (s->side >> box & 1)
                         s->queue[tail++] = box;
-                }
         while (head < tail) {
                 uint32_t at = s->queue[head++];
-                const uint32_t *row = &s->left[at * n];
 
-                for (uint32_t next = 0; next < n; next++) {
-                        if (row[next] == 0 || s->from[next] != NOBODY)
+                for (uint32_t way = net->first[at]; way != NOBODY; way = net->ways[way].next) {
+                        uint32_t to = net->ways[way].to;
+
+                        if (s->left[way] == 0 || s->from[to] != NOBODY || (to < net->n_boxes && s->side >> to & 1))
                                 continue;
-                        s->from[next] = at;
-                        if (next < s->net->n_boxes)
-                                return next;
-                        s->queue[tail++] = next;
+                        s->from[to] = way;
+                        if (to < net->n_boxes)
+                                return to;
+                        s->queue[tail++] = to;
                 }
         }
         return NOBODY;
 }
 
-static uint32_t search_push(struct search *s, uint32_t end) {
-        const uint32_t n = s->net->n;
-        uint32_t least = UINT32_MAX;
+static uint64_t search_push(struct search *s, uint32_t end) {
+        uint64_t least = CUT_UNLIMITED;
 
-        for (uint32_t at = end; s->from[at] != at; at = s->from[at]) {
-                uint32_t left = s->left[s->from[at] * n + at];
-
-                least = left < least ? left : least;
-        }
-        for (uint32_t at = end; s->from[at] != at; at = s->from[at]) {
-                s->left[s->from[at] * n + at] -= least;
-                s->left[at * n + s->from[at]] += least;
+        for (uint32_t at = end, way; (way = s->from[at]) != NOBODY; at = s->net->ways[way ^ 1].to)
+                least = s->left[way] < least ? s->left[way] : least;
+        for (uint32_t at = end, way; (way = s->from[at]) != NOBODY; at = s->net->ways[way ^ 1].to) {
+                s->left[way] -= least;
+                s->left[way ^ 1] += least;
         }
         return least;
 }
 
 /* The flow between both sides, or `enough` if it is no less. */
-static uint32_t search_flow(struct search *s, uint32_t enough) {
-        uint32_t flow = 0, end;
+static uint64_t search_flow(struct search *s, uint64_t side, uint64_t enough) {
+        const struct cut_net *net = s->net;
+        uint64_t flow = 0;
+        uint32_t end;
 
-        memcpy(s->left, s->net->capacity, (size_t)s->net->n * s->net->n * sizeof(*s->left));
+        s->side = side;
+        for (uint32_t way = 0; way < net->n_ways; way++)
+                s->left[way] = net->ways[way].capacity;
+        for (uint32_t box = 0; box < net->n_boxes; box++) /* what joins both sides without anything between them */
+                for (uint32_t way = net->first[box]; (side >> box & 1) && way != NOBODY; way = net->ways[way].next)
+                        if (net->ways[way].to < net->n_boxes && !(side >> net->ways[way].to & 1)) {
+                                flow = add(flow, s->left[way]);
+                                s->left[way] = 0;
+                        }
         while (flow < enough && (end = search_way(s)) != NOBODY)
-                flow += search_push(s, end);
+                flow = add(flow, search_push(s, end));
         return flow < enough ? flow : enough;
 }
 
-int cut_net_parts(struct cut_net *net, uint32_t ret_least[CUT_BOXES_MAX]) {
-        _cleanup_free_ uint32_t *left = NULL, *from = NULL, *queue = NULL;
-        struct search s = {.net = net};
+static void try_side(struct search *s, uint32_t root, uint64_t side, uint64_t *least) {
+        const uint32_t n = s->net->n_boxes;
+        uint32_t k;
 
-        while (simplify(net))
-                ;
-        s.left = left = malloc((size_t)net->n * net->n * sizeof(*left));
-        s.from = from = malloc(net->n * sizeof(*from));
-        s.queue = queue = malloc(net->n * sizeof(*queue));
-        if (!left || !from || !queue)
+        if (!(side >> root & 1))
+                side = ~side & (n < 64 ? (UINT64_C(1) << n) - 1 : UINT64_MAX);
+        k = (uint32_t)__builtin_popcountll(side);
+        if (k < n)
+                least[k] = search_flow(s, side, least[k]);
+}
+
+static void try_all(struct search *s, uint32_t root, uint64_t *least) {
+        const uint32_t n = s->net->n_boxes;
+
+        for (uint64_t side = 1; n <= ALL_MAX && side < UINT64_C(1) << (n - 1); side++)
+                try_side(s, root, side << 1, least); /* the first box is on the other side, without loss */
+        for (uint32_t length = 1; n > ALL_MAX && length < n; length *= 2)
+                for (uint32_t first = 0; first + length <= n; first += length)
+                        try_side(s, root, ((UINT64_C(1) << length) - 1) << first, least);
+}
+
+int cut_net_sides(struct cut_net *net, uint32_t root, uint64_t *ret_least, uint64_t *ret_alone) {
+        _cleanup_free_ uint64_t *left = calloc(net->n_ways + 1u, sizeof(*left));
+        _cleanup_free_ uint32_t *from = malloc((net->n + 1u) * sizeof(*from));
+        _cleanup_free_ uint32_t *queue = malloc((net->n + 1u) * sizeof(*queue));
+        struct search s = {.net = net, .left = left, .from = from, .queue = queue};
+
+        if (!left || !from || !queue || simplify(net))
                 return -ENOMEM;
-        for (uint32_t k = 0; k < CUT_BOXES_MAX; k++)
-                ret_least[k] = k > 0 && k < net->n_boxes ? UINT32_MAX : 0;
-        /* The first box is always on one side. */
-        for (s.side = 1; s.side < (1u << net->n_boxes) - 1; s.side += 2) {
-                uint32_t k = (uint32_t)__builtin_popcount(s.side);
-
-                ret_least[k] = ret_least[net->n_boxes - k] = search_flow(&s, ret_least[k]);
-        }
+        for (uint32_t k = 0; k < net->n_boxes; k++)
+                ret_least[k] = k > 0 ? CUT_UNLIMITED : 0;
+        *ret_alone = 0;
+        for (uint32_t box = 0; box < net->n_boxes; box++)
+                *ret_alone = add(*ret_alone, search_flow(&s, UINT64_C(1) << box, CUT_UNLIMITED));
+        try_all(&s, root, ret_least);
         return 0;
+}
+
+int cut_net_parts(struct cut_net *net, uint64_t *ret_least) {
+        const uint32_t n = net->n_boxes;
+        uint64_t alone;
+        int r = cut_net_sides(net, 0, ret_least, &alone);
+
+        for (uint32_t k = 1; !r && k <= n / 2; k++)
+                ret_least[k] = ret_least[n - k] = ret_least[k] < ret_least[n - k] ? ret_least[k] : ret_least[n - k];
+        return r;
 }

@@ -130,11 +130,12 @@ static void number_vertices(const struct parts *f, uint32_t n_boxes, uint32_t *r
 static int find_cuts(const struct parts *f, struct cut_graph *graph) {
         const struct topology *t = f->topology;
         _cleanup_(cut_net_deinit) struct cut_net net = {0};
-        uint32_t least[CUT_BOXES_MAX] = {0}, n;
+        uint64_t least[CUT_BOXES_MAX] = {0};
+        uint32_t n;
         int r;
 
         number_vertices(f, graph->n_boxes, &n);
-        r = cut_net_init(&net, n, graph->n_boxes);
+        r = cut_net_init(&net, n, graph->n_boxes, t->n_links);
         if (r)
                 return r;
         for (uint32_t i = 0; i < t->n_links; i++)
@@ -143,7 +144,7 @@ static int find_cuts(const struct parts *f, struct cut_graph *graph) {
                                      capacity(&t->links[i], graph->bytes_per_second));
         r = cut_net_parts(&net, least);
         for (uint32_t k = 0; k < CUT_BOXES_MAX; k++)
-                graph->links[k] = least[k] / UNIT;
+                graph->links[k] = (double)least[k] / UNIT;
         return r;
 }
 

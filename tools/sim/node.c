@@ -57,6 +57,8 @@ static int read_node(struct reader *reader, const json_t *object, size_t i) {
                 return complain(reader, "node %zu: it needs a kind, such as numa or gpu, and an index", i);
         if (node.kind == TOPOLOGY_GPU && topology_count(reader->topology, TOPOLOGY_GPU) >= TOPOLOGY_GPUS_MAX)
                 return complain(reader, "node %zu: too many GPUs; allowed: %u", i, TOPOLOGY_GPUS_MAX);
+        if (reader->topology->n_nodes >= TOPOLOGY_NODES_MAX)
+                return complain(reader, "node %zu: too many nodes; allowed: %u", i, TOPOLOGY_NODES_MAX);
         node.index = (uint32_t)json_integer_value(index);
         if (numa) {
                 node.numa = topology_find(reader->topology, TOPOLOGY_NUMA, (uint32_t)json_integer_value(numa));
@@ -88,6 +90,8 @@ static int read_link(struct reader *reader, const json_t *object, size_t i) {
                                      .b = end_find(reader, json_object_get(object, "b"))};
         int r;
 
+        if (reader->topology->n_links >= TOPOLOGY_LINKS_MAX)
+                return complain(reader, "link %zu: too many links; allowed: %u", i, TOPOLOGY_LINKS_MAX);
         if (link.a == TOPOLOGY_NONE || link.b == TOPOLOGY_NONE)
                 return complain(reader, "link %zu: a or b is no node; nodes are called numa0, gpu0 and so on", i);
         for (uint32_t k = TOPOLOGY_LINK_LOCAL; kind && k < TOPOLOGY_LINK_KIND_COUNT; k++)

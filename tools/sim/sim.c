@@ -63,8 +63,9 @@ static int place_ranks(struct sim *sim, char *ret_error) {
                 return r;
         for (uint32_t i = 0; i < sim->n_ranks * sim->n_ranks; i++)
                 if (i / sim->n_ranks != i % sim->n_ranks && sim->ways[i].n_links == 0) {
-                        snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: there is no way from gpu%u to gpu%u", name,
-                                 i / sim->n_ranks, i % sim->n_ranks);
+                        snprintf(ret_error, OPTIONS_ERROR_MAX,
+                                 "%.100s: there is no way from gpu%u to gpu%u, or none of at most %u links", name,
+                                 i / sim->n_ranks, i % sim->n_ranks, NODE_PATH_MAX);
                         return -EINVAL;
                 }
         return 0;
