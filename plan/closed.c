@@ -388,6 +388,33 @@ double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, doubl
         return most;
 }
 
+double ranks_cut_bytes(uint32_t operation, double k, double n, double bytes) {
+        switch (operation) {
+        case RING_OP_ALL_REDUCE:
+        case RING_OP_REDUCE:
+        case RING_OP_BROADCAST:
+                return bytes;
+        case RING_OP_ALL_TO_ALL:
+        case RING_OP_ALL_TO_ALL_V:
+                return k * (n - k) * bytes;
+        case RING_OP_GATHER:
+        case RING_OP_SCATTER:
+                return (n - k) * bytes;
+        case RING_OP_SEND: /* to one rank, which may be on either side */
+                return k == 1 ? bytes : 0;
+        case RING_OP_BARRIER:
+                return 0;
+        default: /* a block of each rank of one side goes to the other */
+                return fmax(k, n - k) * bytes;
+        }
+}
+
+/* An all_reduce has to move as much each way only once between two sets of ranks, but 2 (n - 1) times by all ranks
+ * together, as no switch adds up (Patarasuk and Yuan 2009). */
+double ranks_sent_bytes(uint32_t operation, double n, double bytes) {
+        return operation == RING_OP_ALL_REDUCE ? 2 * (n - 1) * bytes : 0;
+}
+
 double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns) {
         double n = (double)cluster->n_nodes * cluster->n_gpus;
 
@@ -396,6 +423,7 @@ double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double
                 return 2 * (n - 1) / n * bytes / ns;
         case RING_OP_REDUCE:
         case RING_OP_BROADCAST:
+        case RING_OP_SEND:
                 return bytes / ns;
         case RING_OP_BARRIER:
                 return 0;

@@ -52,6 +52,11 @@ double cluster_ns(const struct cluster *cluster, const struct cluster_load *load
 /* Bytes that have to leave or enter some of the nodes, whatever the algorithm, over all rails that they have; in
  * nanoseconds. *ret_part: how many nodes these are, those of the tightest cut (NULL: not asked). */
 double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t *ret_part);
+/* The same of n ranks that are not alike: what has to go one way at least between the root and k - 1 more ranks and the
+ * n - k others. Of a send the root is the sender. */
+double ranks_cut_bytes(uint32_t operation, double k, double n, double bytes);
+/* What all n ranks have to send at least, together; 0: no more than cuts say. */
+double ranks_sent_bytes(uint32_t operation, double n, double bytes);
 /* Bus bandwidth in GB/s as nccl-tests count it; 0 for a barrier. */
 double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns);
 /* May it be chosen where results must not depend on sizes? See plan_choose_nodes. */

@@ -264,9 +264,12 @@ static void test_nameless(void **state) {
         assert_int_equal(run(line), 0);
         assert_non_null(strstr(out, "\n  gpu0 - gpu1 "));
         assert_non_null(strstr(out, "\n  gpu1 - all "));
+        assert_non_null(strstr(out, "\nAt least 2.33 us, whatever the algorithm: the smallest cut, around one rank, is "
+                                    "450.0 GB/s; bus 450.00 GB/s at most\n"));
         snprintf(line, sizeof(line), "all_reduce --json --size 1M --topology %s", path);
         assert_int_equal(run(line), 0);
         assert_non_null(strstr(out, "\"a\": \"gpu0\""));
+        assert_non_null(strstr(out, "\"bound_bus_gbs\": 450.0,"));
         unlink(path);
 }
 
@@ -276,6 +279,8 @@ static void test_text(void **state) {
         assert_string_equal(err, "");
         assert_non_null(strstr(out, "4 of 12 pairs are used, each: 1572864 bytes")); /* ring: 2 (n - 1) / n */
         assert_non_null(strstr(out, "Chosen: "));
+        assert_non_null(strstr(out, "(GB/s)"));
+        assert_null(strstr(out, "At least")); /* without a topology */
         assert_non_null(strstr(out, "reduction: ((x0 + x1) + x2) + x3"));
         assert_int_equal(run("choices --ranks 2"), 0);
         assert_non_null(strstr(out, "all_to_all_v "));

@@ -112,17 +112,18 @@ static void print_why(const struct sim *sim, const struct sim_result *result) {
 }
 
 static void print_candidates(const struct sim *sim, const struct sim_result *result) {
-        printf("  %-20s %11s %11s %11s %11s", "algorithm", "predicted", "path", "rank", "workers");
+        printf("  %-20s %11s %11s %11s %11s %11s", "algorithm", "predicted", "bus", "path", "rank", "workers");
         if (sim->topology)
                 printf(" %11s", "link");
         printf(" %5s  %s\n", "hops", "tree");
-        printf("  %-20s %11s %11s %11s %11s%s\n", "", "(us)", "(us)", "(us)", "(us)",
+        printf("  %-20s %11s %11s %11s %11s %11s%s\n", "", "(us)", "(GB/s)", "(us)", "(us)", "(us)",
                sim->topology ? "        (us)" : "");
         for (uint32_t i = 0; i < result->n_candidates; i++) {
                 const struct sim_candidate *c = &result->candidates[i];
 
                 printf("%c %-20s", c->chosen ? '*' : ' ', plan_algorithm_name(c->plan.algorithm));
                 print_us(c->ns);
+                printf(" %11.2f", sim_bus_gbs(sim, result, c->ns));
                 print_us(c->cost.critical_ns);
                 print_us(c->cost.busiest_ns);
                 print_us(c->cost.shared_ns);
@@ -130,6 +131,24 @@ static void print_candidates(const struct sim *sim, const struct sim_result *res
                         print_us(c->link_ns);
                 printf(" %5d  %s\n", c->hops, plan_tree_name(c->plan.tree));
         }
+}
+
+/* What nothing can beat. */
+static void print_bound(const struct sim *sim, const struct sim_result *result) {
+        const struct node_bound *bound = &result->bound;
+        char whose[64];
+
+        if (!sim->topology || bound->ns <= 0)
+                return;
+        if (bound->n_part == 0)
+                snprintf(whose, sizeof(whose), "what all ranks can send together is");
+        else if (bound->n_part == 1 || bound->n_part + 1 == sim->n_ranks)
+                snprintf(whose, sizeof(whose), "the smallest cut, around one rank, is");
+        else
+                snprintf(whose, sizeof(whose), "the smallest cut, of %u ranks from %u, is", bound->n_part,
+                         sim->n_ranks - bound->n_part);
+        printf("At least %.2f us, whatever the algorithm: %s %.1f GB/s; bus %.2f GB/s at most\n", bound->ns / 1000,
+               whose, (double)bound->bytes_per_second / 1e9, sim_bus_gbs(sim, result, bound->ns));
 }
 
 static void print_ranks(const struct traffic *t) {
@@ -258,6 +277,7 @@ void report_result(const struct sim *sim, const struct sim_result *result) {
         printf("\n%s, %s, %" PRIu64 " elements of %s\n", plan_operation_name(sim->options->operation),
                size_text(result->bytes, size), result->count, type_name(sim->options->type));
         print_candidates(sim, result);
+        print_bound(sim, result);
         print_why(sim, result);
         for (uint32_t i = 0; i < result->n_candidates; i++)
                 if (result->candidates[i].shown)

@@ -112,13 +112,14 @@ static json_t *details_json(const struct sim *sim, const struct sim_candidate *c
                          sim->topology ? physical_json(sim, c) : json_array());
 }
 
-static json_t *candidate_json(const struct sim *sim, const struct sim_candidate *c) {
-        json_t *object = json_pack("{s:s, s:s, s:b, s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "algorithm",
+static json_t *candidate_json(const struct sim *sim, const struct sim_result *result, const struct sim_candidate *c) {
+        json_t *object = json_pack("{s:s, s:s, s:b, s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:f}", "algorithm",
                                    plan_algorithm_name(c->plan.algorithm), "tree", plan_tree_name(c->plan.tree),
                                    "chosen", (int)c->chosen, "limit", sim_limit(c), "hops", c->hops, "predicted_ns",
                                    time_json(c->ns), "path_ns", time_json(c->cost.critical_ns), "rank_ns",
                                    time_json(c->cost.busiest_ns), "workers_ns", time_json(c->cost.shared_ns), "link_ns",
-                                   c->link_ns > 0 ? time_json(c->link_ns) : json_null());
+                                   c->link_ns > 0 ? time_json(c->link_ns) : json_null(), "bus_gbs",
+                                   sim_bus_gbs(sim, result, c->ns));
 
         if (c->shown)
                 json_object_set_new(object, "plan", details_json(sim, c));
@@ -126,13 +127,17 @@ static json_t *candidate_json(const struct sim *sim, const struct sim_candidate 
 }
 
 json_t *report_json_result(const struct sim *sim, const struct sim_result *result) {
+        const bool bounded = result->bound.ns > 0;
         json_t *candidates = json_array();
 
         for (uint32_t i = 0; i < result->n_candidates; i++)
-                json_array_append_new(candidates, candidate_json(sim, &result->candidates[i]));
-        return json_pack("{s:s, s:o, s:o, s:i, s:o}", "operation", plan_operation_name(sim->options->operation),
-                         "bytes", integer(result->bytes), "count", integer(result->count), "root",
-                         (int)sim->options->root, "candidates", candidates);
+                json_array_append_new(candidates, candidate_json(sim, result, &result->candidates[i]));
+        return json_pack("{s:s, s:o, s:o, s:i, s:o, s:o, s:o}", "operation",
+                         plan_operation_name(sim->options->operation), "bytes", integer(result->bytes), "count",
+                         integer(result->count), "root", (int)sim->options->root, "bound_ns",
+                         bounded ? json_real(result->bound.ns) : json_null(), "bound_bus_gbs",
+                         bounded ? json_real(sim_bus_gbs(sim, result, result->bound.ns)) : json_null(), "candidates",
+                         candidates);
 }
 
 json_t *report_json_choices(const struct sim *sim) {

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/closed.h"
 #include "plan/constants.h"
 #include "tools/sim/node.h"
 #include "tools/sim/one_node.h"
@@ -143,6 +144,11 @@ int sim_init(struct sim *sim, const struct options *options, char ret_error[OPTI
         sim->constants.parallel = workers;
         if (options->topology && !sim->source) /* --host is what the constants are from, and so are GPUs */
                 longest_hop(sim);
+        r = sim->topology ? node_cuts_find(sim->topology, sim->ways, sim->n_ranks, options->root, &sim->cuts) : 0;
+        if (r) {
+                snprintf(ret_error, OPTIONS_ERROR_MAX, "out of memory");
+                return r;
+        }
         if (options->constants && constants_load(options->constants, &sim->constants, text, sizeof(text))) {
                 snprintf(ret_error, OPTIONS_ERROR_MAX, "%.100s: %s", options->constants, text);
                 return -EINVAL;
@@ -298,6 +304,8 @@ int sim_look(const struct sim *sim, uint64_t bytes, struct sim_result *ret_resul
 
         *result = (struct sim_result){.count = bytes / sim->element_bytes};
         result->bytes = result->count * sim->element_bytes;
+        if (sim->topology)
+                result->bound = node_bound_of(&sim->cuts, o->operation, (double)result->bytes);
         for (uint32_t i = 0; i < sim->n_ranks; i++)
                 result->vector[i] = result->count;
         choice = plan_choice_find(sim->choices, sim->n_choices, o->operation,
@@ -332,4 +340,10 @@ const char *sim_limit(const struct sim_candidate *c) {
         if (c->cost.critical_ns >= c->cost.busiest_ns && c->cost.critical_ns >= c->cost.shared_ns)
                 return "path";
         return c->cost.busiest_ns >= c->cost.shared_ns ? "rank" : "workers";
+}
+
+double sim_bus_gbs(const struct sim *sim, const struct sim_result *result, double ns) {
+        const struct cluster node = {.n_nodes = 1, .n_gpus = sim->n_ranks};
+
+        return ns > 0 ? cluster_bus_gbs(&node, sim->options->operation, (double)result->bytes, ns) : 0;
 }

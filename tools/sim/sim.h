@@ -4,6 +4,7 @@
 #include "plan/cost.h"
 #include "plan/rails.h"
 #include "tools/sim/node.h"
+#include "tools/sim/node_cut.h"
 #include "tools/sim/options.h"
 #include "tools/sim/traffic.h"
 #include "topology/topology.h"
@@ -12,6 +13,7 @@ struct sim {
         const struct options *options;
         struct topology *topology; /* or NULL */
         struct node_way *ways;     /* with a topology */
+        struct node_cuts cuts;     /* the same */
         bool device;               /* ranks are on GPUs, and the choice is what railmuxd has for those */
         bool hops_and_links;       /* the times are those of one_node.h, and not of the cost model: */
         double link_factor;        /*   what links take counts so many times, */
@@ -53,6 +55,7 @@ struct sim_candidate {
 struct sim_result {
         uint64_t bytes, count;
         uint64_t vector[PLAN_RANKS_MAX]; /* all_to_all_v: as much for each; and no offsets */
+        struct node_bound bound;         /* with a topology, if its speeds are known */
         uint32_t n_candidates;
         struct sim_candidate candidates[PLAN_ALGORITHM_COUNT];
 };
@@ -65,3 +68,5 @@ int sim_look(const struct sim *sim, uint64_t bytes, struct sim_result *ret_resul
 void sim_result_deinit(struct sim_result *result);
 /* What decides a candidate's time: "path", "rank", "workers" or "link". */
 const char *sim_limit(const struct sim_candidate *candidate);
+/* Bus bandwidth as nccl-tests count it, in GB/s; 0 for a barrier, and if it takes no time. */
+double sim_bus_gbs(const struct sim *sim, const struct sim_result *result, double ns);
