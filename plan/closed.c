@@ -368,10 +368,16 @@ static double bound_bytes(const struct cluster *c, const struct sizes *s, uint32
 }
 
 double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t *ret_part) {
+        const struct cluster gpus = {.n_nodes = cluster->n_gpus,
+                                     .n_gpus = 1,
+                                     .n_rails = 1,
+                                     .rail_gbs = cluster->gpu_gbs * cluster->one.nominal};
         struct sizes s = sizes_of(cluster, bytes);
         double most = 0;
         uint32_t tightest = 1;
 
+        if (cluster->n_nodes == 1 && cluster->n_gpus > 1 && gpus.rail_gbs > 0)
+                return cluster_bound_ns(&gpus, operation, bytes, ret_part);
         for (uint32_t part = 1; part < cluster->n_nodes; part++) {
                 double rails = rails_between(cluster, part), ns;
 

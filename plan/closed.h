@@ -25,6 +25,7 @@ struct cluster {
         struct {
                 double hop_ns;      /* an exchange */
                 double factor;      /* how many times as long as gpu_gbs says bytes take; 0: nothing is known */
+                double nominal;     /* how many times gpu_gbs links have nominally */
                 const char *source; /* as above */
         } one;                      /* one node alone, by kernels of its GPUs */
         /* Boxes on one fabric, CLUSTER_CUTS_MAX at most: the smallest cut that parts any k of them from the others, in
@@ -50,7 +51,8 @@ int cluster_load_of(const struct cluster *cluster, uint32_t operation, uint32_t 
                     struct cluster_load *ret_load);
 double cluster_ns(const struct cluster *cluster, const struct cluster_load *load);
 /* Bytes that have to leave or enter some of the nodes, whatever the algorithm, over all rails that they have; in
- * nanoseconds. *ret_part: how many nodes these are, those of the tightest cut (NULL: not asked). */
+ * nanoseconds. *ret_part: how many nodes these are, those of the tightest cut (NULL: not asked). Of one node alone GPUs
+ * are meant, and what each has of its links. */
 double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, double bytes, uint32_t *ret_part);
 /* The same of n ranks that are not alike: what has to go one way at least between the root and k - 1 more ranks and the
  * n - k others. Of a send the root is the sender. */

@@ -109,7 +109,7 @@ static const char *wrong(json_t *value, const json_t *schema) {
         if (minimum && json_is_number(value) && json_number_value(value) < json_number_value(minimum))
                 return "a number that is too small";
         json_array_foreach(json_object_get(schema, "required"), i, item) {
-                if (!json_object_get(value, json_string_value(item)))
+                if (json_is_object(value) && !json_object_get(value, json_string_value(item)))
                         return json_string_value(item);
         }
         if (json_object_get(schema, "properties"))
@@ -195,6 +195,70 @@ static void test_json(void **state) {
         json_object_set_new(candidate, "skips", json_integer(1));
         assert_string_equal(check_schema(document, "railmux-sim"), "skips");
         json_decref(document);
+}
+
+static json_int_t number(const json_t *object, const char *name) {
+        return json_integer_value(json_object_get(object, name));
+}
+
+/* What each rail and link carries adds up to what the plan sends, and the busiest rail is that of the table. */
+static void test_cluster_loads(void **state) {
+        json_t *document = run_json("mi300x:4x8 gather 1M --json"), *plan, *nodes, *node, *rails;
+        const json_t *result = json_array_get(json_object_get(document, "results"), 0), *rail;
+        json_int_t out_bytes = 0, in_bytes = 0;
+        size_t i, k;
+
+        (void)state;
+        assert_string_equal(check_schema(document, "railmux-sim-cluster"), "");
+        plan = json_object_get(result, "plan");
+        assert_string_equal(json_string_value(json_object_get(plan, "algorithm")), "direct");
+        assert_int_equal(json_array_size(json_object_get(plan, "phases")), 3);
+        nodes = json_object_get(plan, "nodes");
+        assert_int_equal(json_array_size(nodes), 4);
+        json_array_foreach(nodes, i, node) {
+                rails = json_object_get(node, "rails");
+                assert_int_equal(json_array_size(rails), 8);
+                json_array_foreach(rails, k, rail) {
+                        out_bytes += number(rail, "bytes_out");
+                        in_bytes += number(rail, "bytes_in");
+                        assert_int_equal(number(rail, "bytes_in"), i == 0 ? 3 << 20 : 0);
+                }
+                assert_int_equal(json_array_size(json_object_get(node, "links")), i == 0 ? 7 : 0);
+        }
+        assert_true(out_bytes == in_bytes && in_bytes == 24 << 20);
+        json_decref(document);
+        /* On the links of a file: all 28 of them, alike on both nodes. */
+        document = run_json(FIXTURES "/mi300x-8x8.xml all_reduce 1M --json");
+        assert_string_equal(check_schema(document, "railmux-sim-cluster"), "");
+        plan = json_object_get(json_array_get(json_object_get(document, "results"), 0), "plan");
+        node = json_array_get(json_object_get(plan, "nodes"), 1);
+        assert_int_equal(json_array_size(json_object_get(node, "physical_links")), 28);
+        assert_true(json_equal(node, json_array_get(json_object_get(plan, "nodes"), 0)));
+        json_decref(document);
+        /* Of boxes in one file too, between them over the PCI links. */
+        document = run_json(FIXTURES "/pci-2s-2rp-split-flat.xml all_gather 1M --json");
+        assert_string_equal(check_schema(document, "railmux-sim-cluster"), "");
+        plan = json_object_get(json_array_get(json_object_get(document, "results"), 0), "plan");
+        node = json_array_get(json_object_get(plan, "nodes"), 0);
+        assert_int_equal(json_array_size(json_object_get(node, "rails")), 0);
+        assert_true(json_array_size(json_object_get(node, "physical_links")) > 56);
+        json_decref(document);
+        assert_int_equal(run("mi300x:4x8 broadcast 1M"), 0);
+        assert_non_null(strstr(out, "\nPlan broadcast hierarchical_staged\n  0 pass    the root pushes each shard"));
+        assert_non_null(strstr(out, "\n  node 0:\n  rail "));
+        assert_non_null(strstr(out, "\n  nodes 1-3, each:\n  rail "));
+        assert_non_null(strstr(out, "\n  0-7, each                                393216              0"));
+        assert_int_equal(run("mi300x:1024x8 all_reduce 1M"), 0);
+        assert_non_null(strstr(out, ", phases as of 8 nodes with 8 GPUs\n  0 pass    ranks of a node wait"));
+        assert_non_null(strstr(out, "  none of 8192 rails carries more than 261888 bytes\n"));
+        assert_int_equal(run("mi300x:4x8 all_reduce 1M --algorithm rings"), 0);
+        assert_null(strstr(out, "\nPlan "));
+        assert_int_equal(run("h200:1x8 all_reduce 1M"), 0);
+        assert_non_null(strstr(out, "what a GPU has, 450.0 GB/s, takes 4.08 us at least\n"));
+        assert_non_null(strstr(out, "56 of 56 pairs of its GPUs are used, each: 262144 bytes\n"));
+        /* More GPUs than the file has are not on its links. */
+        assert_int_equal(run(FIXTURES "/mi300x-8x8.xml all_reduce 1M --ranks-per-node 16"), 0);
+        assert_non_null(strstr(out, "240 of 240 pairs"));
 }
 
 static void test_cluster_json(void **state) {
@@ -621,10 +685,12 @@ static void test_fit(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_json),  cmocka_unit_test(test_cluster_json), cmocka_unit_test(test_nameless),
-                cmocka_unit_test(test_text),  cmocka_unit_test(test_nodes),        cmocka_unit_test(test_host),
-                cmocka_unit_test(test_usage), cmocka_unit_test(test_fit),          cmocka_unit_test(test_full),
-                cmocka_unit_test(test_why),   cmocka_unit_test(test_sizes),
+                cmocka_unit_test(test_json),          cmocka_unit_test(test_cluster_json),
+                cmocka_unit_test(test_cluster_loads), cmocka_unit_test(test_nameless),
+                cmocka_unit_test(test_text),          cmocka_unit_test(test_nodes),
+                cmocka_unit_test(test_host),          cmocka_unit_test(test_usage),
+                cmocka_unit_test(test_fit),           cmocka_unit_test(test_full),
+                cmocka_unit_test(test_why),           cmocka_unit_test(test_sizes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/nodes.h"
 #include "railmux/railmux.h"
 #include "ring/ring.h"
 #include "tests/cmocka_all.h"
@@ -203,6 +204,7 @@ static void test_words(void **state) {
                 {RING_OP_BROADCAST, PLAN_TREE, 4, 0, ""},
         };
         char tree[WORDS_TREE_MAX], text[WORDS_PHASE_MAX];
+        struct plan_nodes nodes;
         struct plan plan;
 
         (void)state;
@@ -229,6 +231,16 @@ static void test_words(void **state) {
                                         assert_non_null(strstr(tree, name));
                                 }
                         }
+        assert_int_equal(plan_nodes_init(&nodes, 4, (const uint8_t[]){0, 0, 1, 1}), 0);
+        for (uint32_t op = 0; op < RING_OP_COUNT; op++)
+                for (uint32_t k = 0, a; (a = plan_algorithm_at_nodes(op, 4, &nodes, k)) != PLAN_ALGORITHM_NONE; k++) {
+                        assert_int_equal(plan_build_nodes(op, a, 4, &nodes, &plan), 0);
+                        for (uint32_t p = 0; p < plan.n_phases; p++) {
+                                words_phase(&plan, p, text);
+                                assert_null(strchr(text, '?'));
+                                assert_true(strlen(text) < WORDS_PHASE_MAX - 1);
+                        }
+                }
         plan_build(RING_OP_ALL_REDUCE, PLAN_ONE_SHOT, 4, &plan);
         assert_string_equal(
                 words_phase(&plan, 1, text),

@@ -85,6 +85,7 @@ static void take_one(const struct one_node *one, double nominal_gbs, struct clus
                 return;
         c->one.hop_ns = one->hop_ns;
         c->one.factor = one->factor * c->gpu_gbs / nominal_gbs;
+        c->one.nominal = nominal_gbs / c->gpu_gbs;
         c->one.source = one->source;
 }
 
@@ -300,6 +301,7 @@ int cluster_load(const char *text, struct cluster *ret_cluster, struct cluster_f
                         return -ENOMEM;
                 r = take_kind(name, colon + 1, &c, &form, ret_error, error_size);
         } else {
+                form.graph = true;
                 r = take_topology(text, &c, &form, ret_error, error_size);
         }
         if (r)

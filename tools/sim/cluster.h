@@ -15,6 +15,7 @@ struct cluster_form {
         bool own_rails; /* each GPU has a rail, however many there are */
         bool boxes;     /* n_rails is the cut of one fabric, with just these nodes */
         bool host;      /* ranks are processes, and no GPUs */
+        bool graph;     /* there is a file with the topology of one node, or of what joins the boxes */
 };
 
 /*

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/sim/cluster_plan.h"
 #include "tools/sim/options.h"
 #include "util/parse.h"
 
@@ -205,7 +206,8 @@ static void print_text(const struct command *c, const struct cluster_look *look)
 
         printf("\n%s, %.0f bytes: ", plan_operation_name(c->operation), look->bytes);
         if (m->n_nodes == 1)
-                puts("all of it stays in the node, hops too");
+                printf("all of it stays in the node, hops too; what a GPU has, %.1f GB/s, takes %.2f us at least\n",
+                       m->gpu_gbs * m->one.nominal, look->bound_ns / 1000);
         else if (m->cuts[1] > 0 && m->n_nodes > 2)
                 printf("%u of the boxes have %g links of %.1f GB/s, which take %.2f us at least\n", look->bound_part,
                        rails, m->rail_gbs, look->bound_ns / 1000);
@@ -238,30 +240,25 @@ static json_t *choice_json(const struct command *c, const struct cluster_look *l
                          cluster_bus_gbs(&c->cluster, c->operation, look->bytes, choice->ns));
 }
 
-static json_t *look_json(const struct command *c, const struct cluster_look *look) {
+static json_t *look_json(const struct command *c, const struct cluster_look *look, const struct cluster_plan *plan) {
         json_t *algorithms = json_array();
 
         for (uint32_t i = 0; i < look->n_choices; i++)
                 json_array_append_new(algorithms, choice_json(c, look, i));
-        return json_pack("{s:I, s:f, s:f, s:s, s:s?, s:o}", "bytes", (json_int_t)look->bytes, "bound_us",
+        return json_pack("{s:I, s:f, s:f, s:s, s:s?, s:o, s:o}", "bytes", (json_int_t)look->bytes, "bound_us",
                          look->bound_ns / 1000, "bound_bus_gbs",
                          look->bound_ns > 0 ? cluster_bus_gbs(&c->cluster, c->operation, look->bytes, look->bound_ns)
                                             : 0.0,
                          "chosen_by", chosen_by(look), "railmuxd",
-                         look->algorithm ? cluster_algorithm_name(look->algorithm) : NULL, "algorithms", algorithms);
+                         look->algorithm ? cluster_algorithm_name(look->algorithm) : NULL, "algorithms", algorithms,
+                         "plan", cluster_plan_json(plan));
 }
 
-static json_t *command_json(const struct command *c) {
+static json_t *command_json(const struct command *c, json_t *results) {
         const struct cluster *m = &c->cluster;
         const bool one = m->n_nodes == 1;
-        json_t *results = json_array(), *document;
+        json_t *document;
 
-        for (uint32_t i = 0; i < c->n_sizes; i++) {
-                struct cluster_look look;
-
-                cluster_look(m, c->operation, (double)c->sizes[i], &c->wish, &look);
-                json_array_append_new(results, look_json(c, &look));
-        }
         document = json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", m->name, "nodes",
                              (int)m->n_nodes, "gpus", (int)m->n_gpus, "rails", (int)m->n_rails, "rail_gbs", m->rail_gbs,
                              "gpu_gbs", m->gpu_gbs, "base_ns", one ? 0 : m->base_ns, "hop_ns",
@@ -272,8 +269,8 @@ static json_t *command_json(const struct command *c) {
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
-static int print_json(const struct command *c) {
-        json_t *document = command_json(c);
+static int print_json(const struct command *c, json_t *results) {
+        json_t *document = command_json(c, results);
         int r = document ? json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : -1;
 
         json_decref(document);
@@ -284,9 +281,30 @@ static int print_json(const struct command *c) {
         return EXIT_FAILED;
 }
 
+/* One size. */
+static int run_size(const struct command *c, double bytes, json_t *results) {
+        struct cluster_plan *plan = NULL;
+        struct cluster_look look;
+        int r;
+
+        cluster_look(&c->cluster, c->operation, bytes, &c->wish, &look);
+        r = cluster_plan_new(&c->cluster, &c->form, c->operation, &look, &plan);
+        if (r < 0)
+                return r;
+        if (results) {
+                json_array_append_new(results, look_json(c, &look, plan));
+        } else {
+                print_text(c, &look);
+                cluster_plan_print(plan, look.chosen < look.n_choices ? &look.choices[look.chosen].load : NULL);
+        }
+        cluster_plan_free(plan);
+        return 0;
+}
+
 int cluster_run(int argc, char **argv) {
         struct command c = {0};
-        char error[OPTIONS_ERROR_MAX] = "";
+        char error[OPTIONS_ERROR_MAX] = "the file has changed";
+        json_t *results;
         int r;
 
         for (int i = 2; i < argc; i++)
@@ -298,20 +316,17 @@ int cluster_run(int argc, char **argv) {
         c.wish.table = &c.table;
         if (!r && !c.wish.algorithm)
                 r = cluster_table_make(&c.cluster, &c.form, c.wish.any_tree, &c.table);
-        if (r) {
-                fprintf(stderr, "railmux-sim: %s\n", r == -EINVAL ? error : strerror(-r));
-                return r == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
-        }
-        if (c.json)
-                return print_json(&c);
-        printf("%s: %u nodes, each with %u GPUs and %u rails of %.1f GB/s; %.1f GB/s from a GPU to the others (%s)\n",
-               c.cluster.name, c.cluster.n_nodes, c.cluster.n_gpus, c.cluster.n_rails, c.cluster.rail_gbs,
-               c.cluster.gpu_gbs, source(&c));
-        for (uint32_t i = 0; i < c.n_sizes; i++) {
-                struct cluster_look look;
-
-                cluster_look(&c.cluster, c.operation, (double)c.sizes[i], &c.wish, &look);
-                print_text(&c, &look);
-        }
-        return EXIT_RIGHT;
+        if (!r && !c.json)
+                printf("%s: %u nodes, each with %u GPUs and %u rails of %.1f GB/s; %.1f GB/s from a GPU to the others "
+                       "(%s)\n",
+                       c.cluster.name, c.cluster.n_nodes, c.cluster.n_gpus, c.cluster.n_rails, c.cluster.rail_gbs,
+                       c.cluster.gpu_gbs, source(&c));
+        results = c.json ? json_array() : NULL;
+        for (uint32_t i = 0; !r && i < c.n_sizes; i++)
+                r = run_size(&c, (double)c.sizes[i], results);
+        if (!r)
+                return c.json ? print_json(&c, results) : EXIT_RIGHT;
+        json_decref(results);
+        fprintf(stderr, "railmux-sim: %s\n", r == -EINVAL ? error : strerror(-r));
+        return r == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
 }

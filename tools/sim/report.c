@@ -231,7 +231,7 @@ static void print_sums(const struct sim *sim, const struct sim_candidate *c) {
         }
 }
 
-static void print_links(const struct sim *sim, const struct sim_candidate *c) {
+void report_links(const struct sim *sim, const struct sim_candidate *c) {
         const struct topology *topology = sim->topology;
 
         printf("  %-24s %-7s %14s %14s %11s\n", "link", "kind", "forth (B)", "back (B)", "at least (us)");
@@ -268,7 +268,7 @@ static void print_details(const struct sim *sim, const struct sim_candidate *c) 
         print_ranks(c->traffic);
         print_matrix(c->traffic);
         if (sim->topology)
-                print_links(sim, c);
+                report_links(sim, c);
 }
 
 void report_result(const struct sim *sim, const struct sim_result *result) {

@@ -79,7 +79,7 @@ static json_t *links_json(const struct traffic *t) {
         return list;
 }
 
-static json_t *physical_json(const struct sim *sim, const struct sim_candidate *c) {
+json_t *report_json_links(const struct sim *sim, const struct sim_candidate *c) {
         const struct topology *topology = sim->topology;
         json_t *list = json_array();
 
@@ -109,7 +109,7 @@ static json_t *details_json(const struct sim *sim, const struct sim_candidate *c
         return json_pack("{s:o, s:s, s:o, s:o, s:o}", "phases", phases, "reduction",
                          words_tree(&c->plan, sim->options->root, tree), "ranks", ranks, "links",
                          links_json(c->traffic), "physical_links",
-                         sim->topology ? physical_json(sim, c) : json_array());
+                         sim->topology ? report_json_links(sim, c) : json_array());
 }
 
 static json_t *candidate_json(const struct sim *sim, const struct sim_result *result, const struct sim_candidate *c) {

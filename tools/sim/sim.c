@@ -207,7 +207,7 @@ static void sum_up(const struct sim *sim, struct sim_candidate *c) {
         }
 }
 
-static int put_on_links(const struct sim *sim, struct sim_candidate *c) {
+int sim_put_on_links(const struct sim *sim, struct sim_candidate *c) {
         const struct topology *topology = sim->topology;
 
         c->links = calloc(topology->n_links + 1u, sizeof(*c->links));
@@ -289,7 +289,7 @@ static int candidate_look(const struct sim *sim, struct sim_result *result, uint
                 return 0;
         r = traffic_new(&c->plan, &sim->geometry, &shape, &c->traffic);
         if (!r && sim->topology)
-                r = put_on_links(sim, c);
+                r = sim_put_on_links(sim, c);
         price_links(sim, c);
         return r;
 }
@@ -325,12 +325,18 @@ int sim_look(const struct sim *sim, uint64_t bytes, struct sim_result *ret_resul
         return r ? r : shown ? 0 : -EINVAL;
 }
 
+void sim_candidate_deinit(struct sim_candidate *c) {
+        free(c->traffic);
+        free(c->links);
+        free(c->sums);
+        c->traffic = NULL;
+        c->links = NULL;
+        c->sums = NULL;
+}
+
 void sim_result_deinit(struct sim_result *result) {
-        for (uint32_t i = 0; i < result->n_candidates; i++) {
-                free(result->candidates[i].traffic);
-                free(result->candidates[i].links);
-                free(result->candidates[i].sums);
-        }
+        for (uint32_t i = 0; i < result->n_candidates; i++)
+                sim_candidate_deinit(&result->candidates[i]);
         result->n_candidates = 0;
 }
 

@@ -66,6 +66,9 @@ void sim_deinit(struct sim *sim);
 /* `bytes` is rounded down to whole elements. -EINVAL if the algorithm asked for does not exist, -ENOMEM. */
 int sim_look(const struct sim *sim, uint64_t bytes, struct sim_result *ret_result);
 void sim_result_deinit(struct sim_result *result);
+/* What its traffic puts on the links of the topology, with `topology`, `ways` and `n_ranks` of the sim. -ENOMEM. */
+int sim_put_on_links(const struct sim *sim, struct sim_candidate *candidate);
+void sim_candidate_deinit(struct sim_candidate *candidate);
 /* What decides a candidate's time: "path", "rank", "workers" or "link". */
 const char *sim_limit(const struct sim_candidate *candidate);
 /* Bus bandwidth as nccl-tests count it, in GB/s; 0 for a barrier, and if it takes no time. */

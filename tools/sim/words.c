@@ -86,6 +86,89 @@ const char *words_schedule(uint32_t schedule) {
         return schedule < PLAN_SCHEDULE_COUNT && words[schedule] ? words[schedule] : "?";
 }
 
+/* Carriers of a shard: on each node the rank that has its number among the ranks there. */
+static const char *between_nodes(uint32_t schedule) {
+        static const char *const words[PLAN_SCHEDULE_COUNT] = {
+                [PLAN_NODE_MEET] = "ranks of a node wait for each other",
+                [PLAN_NODE_BARRIER] = "a rank of each node signals others, 1, 2, 4, ... nodes further on",
+                [PLAN_NODE_EXCHANGE] = "carriers read the node's sum of their shard, and push it to all nodes",
+                [PLAN_NODE_REDUCE] = "carriers reduce the sums of all nodes into the outputs of the node",
+                [PLAN_NODE_SCATTER] = "carriers read the node's sums, and push each piece to the node whose it is",
+                [PLAN_NODE_SCATTER_REDUCE] = "carriers reduce their piece of all nodes into the outputs of the node, "
+                                             "and push it to all nodes",
+                [PLAN_NODE_SCATTER_GATHER] = "carriers copy results of other nodes to the outputs of the node",
+                [PLAN_NODE_DOUBLING] = "carriers exchange the nodes' sums by recursive doubling",
+                [PLAN_NODE_RING] = "pieces of the nodes' sums go around among carriers, reduced at each; then results",
+                [PLAN_NODE_TREE_UP] = "the nodes' sums go up a binary tree of carriers, reduced at each",
+                [PLAN_NODE_TREE_DOWN] = "carriers pass results down a binary tree, and write the outputs of the node",
+                [PLAN_NODE_CHAIN_UP] = "the nodes' sums go from carrier to carrier, reduced at each, to the root's",
+                [PLAN_NODE_CHAIN_DOWN] = "shards of the root's input go from carrier to carrier, and to the outputs",
+                [PLAN_NODE_STAR_UP] = "carriers read the node's sum of their shard, and push it to the root's node",
+                [PLAN_NODE_STAR_REDUCE] = "carriers of the root's node reduce the sums of all into the root's output",
+                [PLAN_NODE_STAR_DOWN] = "carriers of the root's node read its input, and push their shard to all nodes",
+                [PLAN_NODE_DOUBLE_LEAF_UP] = "carriers push each half of the node's sums to the tree where they are a "
+                                             "leaf",
+                [PLAN_NODE_DOUBLE_UP] =
+                        "carriers reduce what comes up the tree where they have children, and pass it on",
+                [PLAN_NODE_DOUBLE_DOWN] = "carriers pass results down the tree where they have children, and write the "
+                                          "outputs of the node",
+                [PLAN_NODE_DOUBLE_LEAF_DOWN] =
+                        "carriers write results of the tree where they are a leaf to the outputs "
+                        "of the node",
+                [PLAN_NODE_BLOCKS] = "the node's sum of each block is read, and pushed to the block's rank",
+                [PLAN_NODE_BLOCK_REDUCE] = "all ranks reduce the sums of their block into their output",
+                [PLAN_NODE_SPREAD] = "all ranks write their block to the outputs of the node, and push it to a rank of "
+                                     "each other node",
+                [PLAN_NODE_COLLECT] = "blocks of other nodes are copied to the outputs of the node",
+                [PLAN_NODE_GATHER_SEND] = "all ranks write their block to the root's output, or push it to a rank of "
+                                          "its node",
+                [PLAN_NODE_GATHER_TAKE] = "ranks of the root's node copy blocks of others to the root's output",
+                [PLAN_NODE_SCATTER_SEND] = "ranks of the root's node read the root's input: the own block, and those "
+                                           "that they push to other nodes",
+                [PLAN_NODE_SCATTER_TAKE] = "ranks of other nodes copy their block to their output",
+                [PLAN_NODE_ALL_TO_ALL_READ] = "all ranks read what ranks of the node have for them into their output",
+                [PLAN_NODE_ALL_TO_ALL_SEND] = "all ranks read what the node has for those on their rail, and push it "
+                                              "there",
+                [PLAN_NODE_ALL_TO_ALL_TAKE] = "all ranks copy what comes from other nodes to their output",
+                [PLAN_NODE_PAIR_SEND] = "all ranks push what they have for each rank of other nodes to it",
+                [PLAN_NODE_PAIR_TAKE] = "all ranks copy what comes from ranks of other nodes to their output",
+                [PLAN_STAGED_SHARDS] = "all ranks push each shard of their input to its carrier on the node",
+                [PLAN_STAGED_SUM] = "carriers reduce their shard of the node, and push the sum to all nodes",
+                [PLAN_STAGED_REDUCE] =
+                        "carriers reduce the sums of all nodes into their output, and push the result to "
+                        "ranks of the node",
+                [PLAN_STAGED_COPY] = "all ranks copy what carriers of the node push to their output",
+                [PLAN_STAGED_PIECES] = "all ranks push each piece of each shard of their input to its carrier on the "
+                                       "node",
+                [PLAN_STAGED_PIECE_SUM] =
+                        "carriers reduce the node's pieces, and push each sum to the node whose it is",
+                [PLAN_STAGED_PIECE_REDUCE] =
+                        "carriers reduce their piece of all nodes, and push the result to all nodes",
+                [PLAN_STAGED_PIECE_COPY] =
+                        "carriers copy results of all pieces to their output, and push them to ranks "
+                        "of the node",
+                [PLAN_STAGED_ROOT_SUM] = "carriers reduce their shard of the node, and push the sum to the root's node",
+                [PLAN_STAGED_ROOT_REDUCE] =
+                        "carriers of the root's node reduce the sums of all, and push the result to "
+                        "the root",
+                [PLAN_STAGED_ROOT_COPY] = "the root copies results to its output",
+                [PLAN_STAGED_DEAL] = "the root pushes each shard of its input to its carrier on the node",
+                [PLAN_STAGED_CARRY] = "carriers of the root's node push their shard to all other nodes and to ranks of "
+                                      "the node",
+                [PLAN_STAGED_RELAY] = "carriers of other nodes push their shard to ranks of the node",
+                [PLAN_STAGED_BLOCKS] = "all ranks push each block of their input to who stands for it on the node",
+                [PLAN_STAGED_BLOCK_SUM] = "the node's sum of each block is reduced, and pushed to the block's rank",
+                [PLAN_STAGED_SPREAD] =
+                        "all ranks push their block to ranks of the node and to a rank of each other node",
+                [PLAN_STAGED_NEAR] = "all ranks copy blocks of the own node to their output",
+                [PLAN_STAGED_COLLECT] = "all ranks copy blocks of other nodes that come to them to their output, and "
+                                        "push them to ranks of the node",
+                [PLAN_STAGED_SHARE] = "all ranks copy blocks that others have got to their output",
+        };
+
+        return schedule < PLAN_SCHEDULE_COUNT && words[schedule] ? words[schedule] : "?";
+}
+
 static void phase_does(const struct plan_phase *phase, bool p2p, struct text *text) {
         const char *peers = words_peers(phase->peers, p2p);
         const char *in = words_range(phase->in_range), *result = words_range(phase->out_range);
@@ -135,8 +218,13 @@ const char *words_phase(const struct plan *plan, uint32_t p, char out[WORDS_PHAS
                      (phase->kind == PLAN_COPY && phase->peers != PLAN_PEERS_SELF);
 
         out[0] = '\0';
-        text_add(&text, "%s: ", words_who(phase->who, p2p));
-        phase_does(phase, p2p, &text);
+        if (pass && phase->schedule >= PLAN_SCHEDULE_NODES) { /* it says who, and not all do both */
+                text_add(&text, "%s", between_nodes(phase->schedule));
+                takes = sends = false;
+        } else {
+                text_add(&text, "%s: ", words_who(phase->who, p2p));
+                phase_does(phase, p2p, &text);
+        }
         if (takes)
                 text_add(&text, "; from region %u", phase->region_in);
         if (sends)
