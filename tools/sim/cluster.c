@@ -10,7 +10,8 @@
  *   a100    one unknown more: what a NIC of 200 Gbit/s really carries in messages of this size. Both from NVRAR on
  *           4 x 4, 8 KiB and 1 MiB.
  *   mi300x  NICs of 400 Gbit/s, seven xGMI links of 48 GB/s; latencies as h200, since none are published.
- *   pcie    boxes of eight MI300X behind x16 links of 27 GB/s.
+ *   pcie    boxes of eight MI300X behind x16 links of 27 GB/s; latencies as h200. Both speeds are GigaIO's, effective
+ *           of 64 and 31.5 (`link` in tests/sim/data/gigaio_topologies.json), and not fitted to anything.
  *   host    processes of one machine and TCP: plan_net_host().
  *
  * What a hop of rings inside a node takes is what NCCL and RCCL reckon with.
