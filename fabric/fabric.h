@@ -242,7 +242,7 @@ struct fabric_area_options {
         int wake_fd;                     /* the executor's eventfd, EFD_NONBLOCK; duplicated */
         const struct fabric_node *nodes; /* of each rank; copied */
         uint32_t n_ranks;                /* 1 .. FABRIC_RANKS_MAX */
-        enum fabric_class class;
+        enum fabric_class class;         /* of what is sent from here; the other ends may have other ones */
         uint64_t tenant;
         uint32_t weight; /* of the tenant in this class, 1 .. 1000; of its areas the last one's counts */
         /*

@@ -2,13 +2,13 @@
 /*
  * Which memory a peer may write to, connection by connection.
  *
- * Each end offers its part of every area that the peer has a part of and that goes over this class of connections: key,
- * address, rkey. Chunks with data wait until their area has been offered, and until the adapter here knows it. When an
- * area is removed here, the peer must have stopped before the registration ends, or its next write would break the
- * connection for all who use it: so it is told (REVOKE), writes no more to it, and says so (REVOKED), behind all that
- * it had written. Until then, or until the connection is buried, a reference keeps the registration, and the
- * registration keeps the pages; they are nobody's any more, so what is still written there harms nobody. A peer that
- * does not answer for long loses the connection.
+ * Each end offers its part of every area that the peer has a part of: key, address, rkey. It does so on connections of
+ * every class, since by which of them the peer sends is the peer's choice. Chunks with data wait until their area has
+ * been offered, and until the adapter here knows it. When an area is removed here, the peer must have stopped before
+ * the registration ends, or its next write would break the connection for all who use it: so it is told (REVOKE),
+ * writes no more to it, and says so (REVOKED), behind all that it had written. Until then, or until the connection is
+ * buried, a reference keeps the registration, and the registration keeps the pages; they are nobody's any more, so what
+ * is still written there harms nobody. A peer that does not answer for long loses the connection.
  */
 #include "fabric/verbs/verbs.h"
 
@@ -105,8 +105,8 @@ static bool link_follow(struct verbs_link *link, struct fabric_area *area) {
         conn->rail->fabric->n_followed++;
         HASH_FIND(hh, link->given, &area->key, sizeof(area->key), given);
         if (!area->gone)
-                return given || area->class != conn->port->class || !area->regions[conn->rail->index] ||
-                       !area_is_theirs(area, conn->peer) || link_offer(link, area);
+                return given || !area->regions[conn->rail->index] || !area_is_theirs(area, conn->peer) ||
+                       link_offer(link, area);
         if (!given || given->area != area || given->revoked_ns)
                 return true;
         if (!conn_control(conn, FRAME_REVOKE, given->key, 0, 0))

@@ -126,6 +126,43 @@ static void test_knock(void **state) {
         rig_free(&rig);
 }
 
+static bool class_carried(struct fabric *fabric, enum fabric_class class) {
+        struct fabric_route_row *rows;
+        bool connected = false;
+        size_t n;
+
+        assert_int_equal(fabric_routes(fabric, &rows, &n), 0);
+        for (size_t i = 0; i < n; i++)
+                connected |= rows[i].class == class && rows[i].connections > 0;
+        free(rows);
+        return connected;
+}
+
+/* Each end sends by a class of its own, and takes what comes by others. */
+static void test_classes_differ(void **state) {
+        static const enum fabric_class classes[] = {FABRIC_LATENCY, FABRIC_BULK, FABRIC_NORMAL};
+        struct rig_options options = {
+                .n_nodes = 3, .n_rails = 2, .ranks = {2, 1, 1}, .slot_bytes = 100001, .key = 47, .chunks = 40};
+        static struct rig rig;
+
+        (void)state;
+        rig_start(&rig, &options);
+        for (uint32_t a = 0; a < options.n_nodes; a++)
+                for (uint32_t b = 0; b < options.n_nodes; b++)
+                        if (a != b)
+                                rig_peer(&rig, a, b, NULL);
+        for (uint32_t node = 0; node < options.n_nodes; node++) {
+                rig.options.class = classes[node];
+                rig_area(&rig, node);
+        }
+        rig_run(&rig, 30);
+        for (uint32_t node = 0; node < options.n_nodes; node++) {
+                assert_true(class_carried(rig.nodes[node].fabric, classes[node]));
+                assert_int_equal(rig.nodes[node].violations, 0);
+        }
+        rig_free(&rig);
+}
+
 static void test_tls(void **state) {
         struct rig_options options = {.n_nodes = 2,
                                       .n_rails = 2,
@@ -202,7 +239,7 @@ int main(void) {
                 cmocka_unit_test(test_two_nodes),  cmocka_unit_test(test_three_nodes_two_rails),
                 cmocka_unit_test(test_knock),      cmocka_unit_test(test_tls),
                 cmocka_unit_test(test_wrong_tls),  cmocka_unit_test(test_advertised),
-                cmocka_unit_test(test_looking_on),
+                cmocka_unit_test(test_looking_on), cmocka_unit_test(test_classes_differ),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);
