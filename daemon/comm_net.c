@@ -5,6 +5,7 @@
 #include "daemon/comm.h"
 #include "daemon/comm_remote.h"
 #include "daemon/manager.h"
+#include "daemon/peer.h"
 #include "daemon/tenant.h"
 #include "gpu/host/net.h"
 #include "gpu/plane.h"
@@ -104,6 +105,16 @@ static void comm_net_rails(const struct comm *comm, const char *rails[MANAGER_RA
         }
 }
 
+/* The tenant's, as it is configured here; others send by theirs. All nodes are connected, see heard_check(). */
+static enum fabric_class comm_net_class(const struct comm *comm) {
+        const struct comm_remote *remote = comm->remote;
+
+        for (uint32_t i = 0; i < remote->n_nodes; i++)
+                if (remote->nodes[i].peer && !peer_takes_classes(remote->nodes[i].peer))
+                        return FABRIC_NORMAL;
+        return comm->tenant->class;
+}
+
 int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric, uint64_t key,
                  const struct fabric_node *nodes, char *text, size_t text_size) {
         const char *rails[MANAGER_RANKS_MAX];
@@ -112,7 +123,7 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                                               .rails = rails,
                                               .n_ranks = comm->n_ranks,
                                               .unmap = true,
-                                              .class = FABRIC_NORMAL,
+                                              .class = comm_net_class(comm),
                                               .tenant = comm_net_tenant(comm->tenant),
                                               .weight = comm->tenant->weight,
                                               .stripe_bytes = comm_net_stripe(comm->manager)};
@@ -136,6 +147,7 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                          r < 0 ? strerror(-r) : fabric_error(fabric));
                 return COMM_E_RESOURCE;
         }
+        net->class = options.class;
         net->in_fabric = true;
         net->area = NULL;
         return 0;

@@ -17,7 +17,8 @@ struct comm_net {
         int area_fd, wake_fd;  /* -1: none */
         struct net_area *area; /* NULL when the fabric has taken it over */
         size_t bytes;
-        bool in_fabric, ready; /* rails' adapters know it */
+        enum fabric_class class; /* of what is sent from here */
+        bool in_fabric, ready;   /* rails' adapters know it */
         struct charge charge_fds, charge_bytes;
 };
 #define COMM_NET_NULL                                                                                                  \

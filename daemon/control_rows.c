@@ -93,6 +93,8 @@ void control_rows_tenants(struct control_answer *answer, struct manager *manager
                 if (!row)
                         return;
                 row->name = control_answer_text(answer, "%s", tenant->name);
+                row->weight = tenant->weight;
+                row->traffic_class = control_answer_text(answer, "%s", fabric_class_name(tenant->class));
                 row->usage = control_answer_array(answer, CHARGE_KIND_COUNT);
                 for (unsigned int kind = 0; row->usage && kind < CHARGE_KIND_COUNT; kind++) {
                         Railmux__Control__Usage *usage =
@@ -260,6 +262,9 @@ void control_rows_comms(struct control_answer *answer, struct manager *manager) 
                 row->failed_rank = comm->failed_rank;
                 row->reason = control_answer_text(answer, "%s", comm->reason);
                 row->waiting = control_waiting(answer, comm, now);
+                row->traffic_class = control_answer_text(
+                        answer, "%s",
+                        comm->remote && comm->remote->net.in_fabric ? fabric_class_name(comm->remote->net.class) : "");
                 row->staging_bytes = comm->staging_bytes;
                 control_members(answer, row, comm);
                 control_comm_carried(answer, row, comm);

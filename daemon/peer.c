@@ -327,6 +327,10 @@ uint32_t peer_version(const struct peer *peer) {
         return peer->link ? peer->link->other.version : 0;
 }
 
+bool peer_takes_classes(const struct peer *peer) {
+        return peer->link && peer->link->other.classes;
+}
+
 const char *peer_error(const struct peer *peer) {
         return peer->error;
 }

@@ -140,6 +140,9 @@ const char *peer_name(const struct peer *peer);
 const uint8_t *peer_token(const struct peer *peer);
 /* The version of the protocol agreed on, 0: not connected. */
 uint32_t peer_version(const struct peer *peer);
+/* Whether its rails take messages of any class for any area; false: not connected, or it is too old, and then over RDMA
+ * they take the normal class only. */
+bool peer_takes_classes(const struct peer *peer);
 /* Why the last connection or attempt ended; "" if none has. */
 const char *peer_error(const struct peer *peer);
 

@@ -37,6 +37,7 @@ int peer_hello_send(struct peer_link *link) {
         hello.address = peers->address;
         hello.nonce = (ProtobufCBinaryData){.len = PEER_NONCE_BYTES, .data = link->nonce};
         hello.name = peers->name;
+        hello.classes = true;
         message.body_case = RAILMUX__PEER__MESSAGE__BODY_HELLO;
         message.hello = &hello;
         r = peer_frame_pack(&message, PEER_HELLO_MAX, &data, &size);
@@ -133,6 +134,7 @@ int peer_hello_check(struct peer_link *link, const Railmux__Peer__Hello *hello, 
         memcpy(other->nonce, hello->nonce.data, PEER_NONCE_BYTES);
         other->boot = hello->boot;
         other->version = hello->version_max < PEER_PROTOCOL_MAX ? hello->version_max : PEER_PROTOCOL_MAX;
+        other->classes = hello->classes;
         snprintf(other->address, sizeof(other->address), "%s", hello->address);
         if (!link->tls) /* else it has the certificate's */
                 snprintf(other->name, sizeof(other->name), "%s", hello->name);

@@ -31,6 +31,7 @@ struct peer_greeting {
         uint8_t nonce[PEER_NONCE_BYTES];
         uint64_t boot;
         uint32_t version; /* agreed */
+        bool classes;     /* its rails take messages of any class */
         char address[PEER_ADDRESS_MAX];
         char name[PEER_NAME_MAX];
 };

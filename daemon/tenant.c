@@ -28,6 +28,7 @@ int tenant_new(const char *name, const uint64_t limits[CHARGE_KIND_COUNT], struc
                 return -ENOMEM;
         snprintf(tenant->name, sizeof(tenant->name), "%s", name);
         tenant->weight = 1;
+        tenant->class = FABRIC_NORMAL;
         tenant_set_limits(tenant, limits);
         tenant->closing.limit[CHARGE_FDS] = UINT64_MAX;
         *ret_tenant = tenant;

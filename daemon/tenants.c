@@ -14,8 +14,9 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#define SPEC_TEXT_MAX 128u
-#define UID_LAST      (UINT32_MAX - 1) /* the last one means none */
+#define SPEC_TEXT_MAX  128u
+#define TENANT_OPTIONS "weight=N and class=latency|normal|bulk behind the user"
+#define UID_LAST       (UINT32_MAX - 1) /* the last one means none */
 
 #define FDS_ROOM_MAX   UINT64_C(5000) /* with their names in 128 KiB */
 #define FDS_ROOM_MIN   UINT64_C(64)
@@ -54,31 +55,54 @@ static int tenant_uids_parse(char *text, struct tenant_spec *spec, char why[TENA
         return 0;
 }
 
+static int tenant_class_parse(const char *value, enum fabric_class *ret_class, char why[TENANTS_WHY_MAX]) {
+        for (unsigned int class = 0; class < FABRIC_N_CLASSES; class ++)
+                if (strcmp(value, fabric_class_name(class)) == 0) {
+                        *ret_class = class;
+                        return 0;
+                }
+        return tenants_wrong(why, value, "a class: latency, normal or bulk");
+}
+
+static int tenant_option_parse(char *text, struct tenant_spec *spec, char why[TENANTS_WHY_MAX]) {
+        char *value = strchr(text, '=');
+        uint64_t weight;
+
+        if (value)
+                *value++ = '\0';
+        if (value && strcmp(text, "class") == 0)
+                return tenant_class_parse(value, &spec->class, why);
+        if (!value || strcmp(text, "weight") != 0)
+                return tenants_wrong(why, text, TENANT_OPTIONS);
+        if (parse_u64(value, &weight) < 0 || weight < 1 || weight > TENANT_WEIGHT_MAX)
+                return tenants_wrong(why, value, "a weight, 1 .. 1000");
+        spec->weight = (uint32_t)weight;
+        return 0;
+}
+
 static int tenant_spec_parse(char *text, struct tenant_spec *spec, char why[TENANTS_WHY_MAX]) {
-        char *uids = strchr(text, '='), *option, *value;
-        uint64_t weight = 1;
-        int r;
+        char *uids = strchr(text, '='), *option, *next;
+        int r = 0;
 
         if (!uids)
-                return tenants_wrong(why, text, "NAME=UID[-UID][,weight=N]");
+                return tenants_wrong(why, text, "NAME=UID[-UID] and, if you like, " TENANT_OPTIONS);
         *uids++ = '\0';
         if (!tenant_name_right(text))
                 return tenants_wrong(why, text,
                                      "a name of 1 to 31 letters, digits, '.', '_' and '-', other than default");
-        option = strchr(uids, ',');
-        if (option)
-                *option++ = '\0';
-        value = option ? strchr(option, '=') : NULL;
-        if (option && (!value || strncmp(option, "weight=", 7) != 0))
-                return tenants_wrong(why, option, "weight=N behind the user");
-        if (value && (parse_u64(value + 1, &weight) < 0 || weight < 1 || weight > TENANT_WEIGHT_MAX))
-                return tenants_wrong(why, value + 1, "a weight, 1 .. 1000");
-        r = tenant_uids_parse(uids, spec, why);
-        if (r)
-                return r;
         snprintf(spec->name, sizeof(spec->name), "%.31s", text);
-        spec->weight = (uint32_t)weight;
-        return 0;
+        spec->weight = 1;
+        spec->class = FABRIC_NORMAL;
+        next = strchr(uids, ',');
+        while (next && !r) {
+                option = next;
+                *option++ = '\0';
+                next = strchr(option, ',');
+                if (next)
+                        *next = '\0';
+                r = tenant_option_parse(option, spec, why);
+        }
+        return r ? r : tenant_uids_parse(uids, spec, why);
 }
 
 static int tenant_spec_compare(const struct tenant_spec *spec, const struct tenant_spec *others, uint32_t n,
@@ -143,6 +167,7 @@ int tenants_make(struct manager *manager, const char *text, const uint64_t limit
                 tenant->first_uid = specs[i].first_uid;
                 tenant->last_uid = specs[i].last_uid;
                 tenant->weight = specs[i].weight;
+                tenant->class = specs[i].class;
                 DL_APPEND(manager->tenants, tenant);
         }
         tenants_set_limits(manager, limits);

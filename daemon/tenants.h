@@ -3,10 +3,11 @@
 /*
  * Tenants as the configuration names them:
  *
- *   NAME=UID[-UID][,weight=N]
+ *   NAME=UID[-UID][,weight=N][,class=latency|normal|bulk]
  *
  * Processes of these users, the last one included, are the tenant's. weight (1 .. 1000, default 1) is its share of
- * rails that it uses together with others. Users that are nobody's are the default tenant's, whose weight is 1.
+ * rails that it uses together with others. class (default normal) is that of what its communicators send from this
+ * node, whatever it is on others. Users that are nobody's are the default tenant's, which has what is default.
  *
  * A process has its tenant for life. Other tenants are for processes that come after the start of a railmuxd that they
  * are configured for.
@@ -14,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "fabric/fabric.h"
 #include "util/charge.h"
 
 struct manager;
@@ -27,6 +29,7 @@ struct tenant_spec {
         char name[TENANT_SPEC_NAME + 1];
         uid_t first_uid, last_uid;
         uint32_t weight;
+        enum fabric_class class;
 };
 
 /* Several with blanks between them, with different names and users. 0, or -EINVAL with a sentence that says what is
@@ -51,5 +54,5 @@ void tenants_set_unlimited(struct manager *manager);
 /* Says in the log if tenants may hold more, each and together, than there is. */
 void tenants_check_room(struct manager *manager);
 /* Makes one that is configured no more, if there is none of that name: processes that a predecessor of this daemon
- * served have it, and keep it until they end. No new process gets it; its weight is 1. 0 or -ENOMEM. */
+ * served have it, and keep it until they end. No new process gets it; it has what is default. 0 or -ENOMEM. */
 int tenants_keep(struct manager *manager, const char *name, const uint64_t limits[CHARGE_KIND_COUNT]);

@@ -31,6 +31,7 @@ static void sends_both_ways(void **state) {
         assert_memory_equal(peer_node_id(a->up), b->id, PEER_NODE_BYTES);
         assert_memory_equal(peer_node_id(b->up), a->id, PEER_NODE_BYTES);
         assert_string_equal(peer_name(a->up), "beta");
+        assert_true(peer_takes_classes(a->up));
         assert_string_equal(peer_name(b->up), "alpha");
         assert_string_equal(peer_address(b->up), peers_address(a->peers));
         assert_memory_equal(a->token, b->token, PEER_TOKEN_BYTES);

@@ -101,6 +101,12 @@ static void test_specs(void **unused) {
                 {"blue=5,weight=0", "1 .. 1000"},
                 {"blue=5,weight=1001", "1 .. 1000"},
                 {"blue=5,weight", "weight=N"},
+                {"blue=5,", "weight=N"},
+                {"blue=5,class", "class="},
+                {"blue=5,class=", "latency, normal or bulk"},
+                {"blue=5,weight=2,class=slow", "latency, normal or bulk"},
+                {"blue=5,class=bulk,weight=0", "1 .. 1000"},
+                {"blue=5-4,class=bulk", "not below"},
                 {"blue=5,share=3", "weight=N"},
                 {"blue=5 blue=6", "no other tenant has"},
                 {"blue=5-9 red=9", "no other tenant's"},
@@ -119,6 +125,14 @@ static void test_specs(void **unused) {
         assert_true(specs[0].first_uid == 5 && specs[0].last_uid == 5 && specs[0].weight == 1);
         assert_string_equal(specs[1].name, "red");
         assert_true(specs[1].first_uid == 7 && specs[1].last_uid == 4294967294u && specs[1].weight == 1000);
+        assert_true(specs[0].class == FABRIC_NORMAL && specs[1].class == FABRIC_NORMAL);
+        assert_int_equal(tenant_specs_parse("a=5,class=latency,weight=2 b=6,weight=3,class=bulk c=7,class=normal",
+                                            specs, &n, why),
+                         0);
+        assert_int_equal(n, 3);
+        assert_true(specs[0].class == FABRIC_LATENCY && specs[0].weight == 2);
+        assert_true(specs[1].class == FABRIC_BULK && specs[1].weight == 3);
+        assert_true(specs[2].class == FABRIC_NORMAL && specs[2].weight == 1);
         for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
                 n = 7;
                 if (tenant_specs_parse(wrong[i].text, specs, &n, why) != -EINVAL || !strstr(why, wrong[i].says))
@@ -132,18 +146,21 @@ static void test_choice(void **unused) {
                 uid_t uid;
                 const char *name;
                 uint32_t weight;
-        } cases[] = {{0, "default", 1}, {5, "blue", 1}, {6, "default", 1},
-                     {7, "red", 3},     {9, "red", 3},  {10, "default", 1}};
+                enum fabric_class class;
+        } cases[] = {{0, "default", 1, FABRIC_NORMAL}, {5, "blue", 1, FABRIC_LATENCY},
+                     {6, "default", 1, FABRIC_NORMAL}, {7, "red", 3, FABRIC_NORMAL},
+                     {9, "red", 3, FABRIC_NORMAL},     {10, "default", 1, FABRIC_NORMAL}};
         uint64_t limits[CHARGE_KIND_COUNT] = {[CHARGE_SESSIONS] = 2};
         struct manager manager = {0};
         struct tenant *tenant, *next;
 
         (void)unused;
-        assert_int_equal(tenants_make(&manager, "blue=5 red=7-9,weight=3", limits), 0);
+        assert_int_equal(tenants_make(&manager, "blue=5,class=latency red=7-9,weight=3", limits), 0);
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
                 tenant = tenant_choose(&manager, &(struct tenant_identity){.listener = "client", .uid = cases[i].uid});
                 assert_string_equal(tenant->name, cases[i].name);
                 assert_int_equal(tenant->weight, cases[i].weight);
+                assert_int_equal(tenant->class, cases[i].class);
                 assert_int_equal(tenant->account.limit[CHARGE_SESSIONS], 2);
         }
         /* Who was there before a restart keeps its tenant, unless it has gone. */

@@ -344,7 +344,7 @@ static void test_refusals(void **state) {
                                           "number of bytes or with K, M, G"},
                 {"tenants:\n  by_uid: a=5,weight=0\n",
                  "2:11: tenants.by_uid: '0' is wrong in a tenant; allowed: a weight, 1 .. 1000; allowed: "
-                 "NAME=UID[-UID][,weight=N], blanks between several"},
+                 "NAME=UID[-UID][,weight=N][,class=latency|normal|bulk], blanks between several"},
                 {"executor:\n  stall_ms:\n", "2:12: executor.stall_ms: no value is given; allowed: 1 .. 3600000"},
                 /* shape */
                 {"limits: 7\n",

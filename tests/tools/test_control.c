@@ -339,6 +339,8 @@ static void test_others(void **state) {
         f->tenant->account.used[CHARGE_BYTES] = 12345;
         reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_TENANTS);
         assert_int_equal(reply->n_tenants, 1);
+        assert_int_equal(reply->tenants[0]->weight, 1);
+        assert_string_equal(reply->tenants[0]->traffic_class, "normal");
         assert_int_equal(reply->tenants[0]->n_usage, CHARGE_KIND_COUNT);
         assert_string_equal(reply->tenants[0]->usage[CHARGE_BYTES]->what, "bytes");
         assert_int_equal(reply->tenants[0]->usage[CHARGE_BYTES]->used, 12345);

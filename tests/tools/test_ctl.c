@@ -411,11 +411,14 @@ static void test_documents(void **state) {
         usage.what = (char *)"bytes";
         tenant.usage = usages;
         tenant.n_usage = 1;
+        tenant.weight = 3;
+        tenant.traffic_class = (char *)"latency";
         comm.state = (char *)"failed";
         comm.error = RMX_E_PEER_LOST;
         comm.failed_rank = 2;
         comm.members = members;
         comm.n_members = 1;
+        comm.traffic_class = (char *)"bulk";
         gpu.state = (char *)"ready";
         gpu.pci = (char *)"0000:1a:00.0";
         gpu.policy = (char *)"shared";

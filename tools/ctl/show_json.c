@@ -68,6 +68,8 @@ json_t *json_tenants(const struct answer *answer) {
                         usage = json_with_row(usage, u);
                 }
                 o = json_with(o, "name", json_text(t->name));
+                o = json_with(o, "weight", json_number(t->weight));
+                o = json_with(o, "class", json_text(t->traffic_class));
                 o = json_with(o, "usage", usage);
                 rows = json_with_row(rows, o);
         }
@@ -151,6 +153,7 @@ json_t *json_comms(const struct answer *answer) {
                 o = json_with(o, "reason", *c->reason ? json_text(c->reason) : json_null());
                 o = json_with(o, "waiting", *c->waiting ? json_text(c->waiting) : json_null());
                 o = json_with(o, "nodes", json_number(c->nodes));
+                o = json_with(o, "class", *c->traffic_class ? json_text(c->traffic_class) : json_null());
                 o = json_with(o, "members", json_members(c));
                 o = json_with(o, "carried", json_comm_carried(c));
                 rows = json_with_row(rows, o);

@@ -70,7 +70,8 @@ int show_status(const struct answer *answer, const struct show_options *options,
 }
 
 int show_tenants(const struct answer *answer, const struct show_options *options, FILE *out) {
-        static const char *const headers[] = {"TENANT", "RESOURCE", ">USED", ">LIMIT", ">REFUSED", NULL};
+        static const char *const headers[] = {"TENANT", ">WEIGHT", "CLASS",    "RESOURCE",
+                                              ">USED",  ">LIMIT",  ">REFUSED", NULL};
         struct table table;
 
         (void)options;
@@ -80,6 +81,8 @@ int show_tenants(const struct answer *answer, const struct show_options *options
                         const Railmux__Control__Usage *usage = answer->tenants[i]->usage[k];
 
                         table_cell(&table, "%s", answer->tenants[i]->name);
+                        table_cell(&table, "%" PRIu32, answer->tenants[i]->weight);
+                        table_cell(&table, "%s", answer->tenants[i]->traffic_class);
                         table_cell(&table, "%s", usage->what);
                         if (strcmp(usage->what, "bytes") == 0) {
                                 table_size(&table, usage->used);
