@@ -72,7 +72,7 @@ static int rail_open(struct cluster *cluster, const struct rail_spec *spec, char
         const char *text;
         int r;
 
-        memset(options.dscp, spec->dscp, sizeof(options.dscp));
+        memcpy(options.dscp, spec->dscp, sizeof(options.dscp));
         r = fabric_rail_add(cluster->fabric, &options);
         if (r) {
                 text = r < 0 ? strerror(-r) : fabric_error(cluster->fabric);

@@ -384,8 +384,8 @@ const struct config_key config_keys[] = {
          false},
         {"peer.lost_ms", "50 .. 600000", config_key_u32, 50, 600000, offsetof(struct config, peer_lost_ms), false},
         {"peer.rails",
-         "NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N][,kind=tcp|verbs], blanks between "
-         "several",
+         "NAME=ADDRESS[,port=N][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N[/N/N]][,kind=tcp|verbs], blanks "
+         "between several",
          config_key_rails, 0, 0, offsetof(struct config, rails), true},
         {"peer.stripe", "off, or 4KiB .. 1GiB, as a number of bytes or with K, M, G", config_key_size_or_word, 4096,
          1u << 30, offsetof(struct config, stripe_bytes), false},

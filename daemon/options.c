@@ -28,7 +28,7 @@ const char options_help[] =
         "  --listen ADDR:PORT listen for the daemons of other nodes; port 0: any\n"
         "  --rail NAME=ADDR   carry what goes to other nodes over this address of ours; may be said\n"
         "                     several times; with ,port=N ,device=IF ,rate=BYTES ,window=BYTES\n"
-        "                     ,dscp=N ,kind=tcp|verbs and others behind it, see railmuxd.yaml(5)\n"
+        "                     ,dscp=N[/N/N] ,kind=tcp|verbs and others behind it, see railmuxd.yaml(5)\n"
         "                     (default: one, where --listen is)\n"
         "  --peer-plain       let them come without TLS also beyond loopback\n"
         "  --workers N        worker threads of the host executor (0: one per CPU, at most 16)\n"

@@ -92,6 +92,31 @@ static int rail_verbs_option(struct rail_spec *spec, const char *name, const cha
         return r;
 }
 
+/* One for all classes, or one for each. */
+static int rail_dscp(struct rail_spec *spec, const char *value, char why[RAILS_WHY_MAX]) {
+        char copy[sizeof("63/63/63")], *next = copy;
+        uint64_t marks[FABRIC_N_CLASSES];
+        uint32_t n = 0;
+        bool right = strlen(value) < sizeof(copy);
+
+        snprintf(copy, sizeof(copy), "%s", value);
+        while (right && next) {
+                char *part = next;
+
+                next = strchr(part, '/');
+                if (next)
+                        *next++ = 0;
+                right = n < FABRIC_N_CLASSES && parse_u64(part, &marks[n]) == 0 && marks[n] <= 63;
+                n++;
+        }
+        if (!right || (n != 1 && n != FABRIC_N_CLASSES))
+                return rail_wrong(why, value,
+                                  "a DSCP, 0 .. 63, or three with '/' between, of latency, normal and bulk");
+        for (uint32_t class = 0; class < FABRIC_N_CLASSES; class ++)
+                spec->dscp[class] = (uint8_t)marks[n == 1 ? 0 : class];
+        return 0;
+}
+
 static int rail_option(struct rail_spec *spec, char *text, char why[RAILS_WHY_MAX]) {
         char *value = strchr(text, '=');
         uint64_t number;
@@ -115,9 +140,7 @@ static int rail_option(struct rail_spec *spec, char *text, char why[RAILS_WHY_MA
                         return rail_wrong(why, value, "a port, 0 .. 65535");
                 spec->port = (uint16_t)number;
         } else if (strcmp(text, "dscp") == 0) {
-                if (parse_u64(value, &number) < 0 || number > 63)
-                        return rail_wrong(why, value, "a DSCP, 0 .. 63");
-                spec->dscp = (uint8_t)number;
+                return rail_dscp(spec, value, why);
         } else if (strcmp(text, "rate") == 0 || strcmp(text, "window") == 0) {
                 if (parse_size(value, &number) < 0 || number == 0)
                         return rail_wrong(why, value, "a number of bytes, with K, M or G behind it if you like");

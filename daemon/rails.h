@@ -3,17 +3,20 @@
 /*
  * Rails as the configuration and the command line name them:
  *
- *   NAME=ADDRESS[,port=N][,advertise=ADDRESS:PORT][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N]
+ *   NAME=ADDRESS[,port=N][,advertise=ADDRESS:PORT][,device=IF][,rate=BYTES][,window=BYTES][,dscp=N[/N/N]]
  *               [,kind=tcp|verbs][,hca=DEVICE[:PORT]][,timeout=N][,retries=N][,udp_port=N]
  *
  * Rails of the same name on different nodes reach each other. ADDRESS is numeric and this node's; advertise is where
  * others reach it, if that is not where it listens (behind a translator of addresses), and needs a port; device binds
  * the rail's connections to an interface; rate (bytes per second) and window (bytes under way at a time) bound it, with
- * K, M and G (of 1024) behind the number; dscp (0 .. 63) marks its packets. Rails of kind verbs carry data over RDMA
- * and agree on that over TCP between the same addresses; what only they have is told in fabric/fabric.h.
+ * K, M and G (of 1024) behind the number; dscp (0 .. 63) marks its packets, all of them or those of class latency,
+ * normal and bulk. Rails of kind verbs carry data over RDMA and agree on that over TCP between the same addresses; what
+ * only they have is told in fabric/fabric.h.
  */
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "fabric/fabric.h"
 
 #define RAILS_MAX      16u
 #define RAILS_WHY_MAX  240u
@@ -27,7 +30,7 @@ struct rail_spec {
         char device[16];                   /* "": any */
         uint16_t port;                     /* 0: any */
         uint64_t rate_bytes, window_bytes; /* 0: no bound; the fabric's */
-        uint8_t dscp;
+        uint8_t dscp[FABRIC_N_CLASSES];
         bool verbs;
         char hca[72];             /* "": the adapter that has the address */
         uint8_t timeout, retries; /* 0: the fabric's */

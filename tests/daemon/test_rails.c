@@ -28,7 +28,7 @@ static void right(void **state) {
         assert_int_equal(spec.port, 0);
         assert_int_equal(spec.rate_bytes, 0);
         assert_int_equal(spec.window_bytes, 0);
-        assert_int_equal(spec.dscp, 0);
+        assert_int_equal(spec.dscp[FABRIC_LATENCY] + spec.dscp[FABRIC_NORMAL] + spec.dscp[FABRIC_BULK], 0);
         assert_int_equal(
                 rail_spec_parse("a.b_c-1=fd00::7,port=7601,device=eth2,rate=1G,window=64K,dscp=26", &spec, why), 0);
         assert_string_equal(spec.name, "a.b_c-1");
@@ -37,7 +37,8 @@ static void right(void **state) {
         assert_int_equal(spec.port, 7601);
         assert_int_equal(spec.rate_bytes, 1u << 30);
         assert_int_equal(spec.window_bytes, 64u << 10);
-        assert_int_equal(spec.dscp, 26);
+        for (uint32_t class = 0; class < FABRIC_N_CLASSES; class ++)
+                assert_int_equal(spec.dscp[class], 26);
         assert_false(spec.verbs);
         assert_string_equal(spec.advertise, "");
         assert_int_equal(rail_spec_parse("r=10.0.0.1,kind=tcp,advertise=192.0.2.7:7601,port=7", &spec, why), 0);
@@ -61,6 +62,12 @@ static void right(void **state) {
         assert_int_equal(rail_spec_parse("l=fe80::1%eth0", &spec, why), 0);
         assert_string_equal(spec.address, "fe80::1%eth0");
         assert_int_equal(rail_spec_parse("abcdefghijklmnopqrstuvwxyz01234=::1,port=65535,dscp=63", &spec, why), 0);
+        assert_int_equal(rail_spec_parse("r=::1,dscp=46/26/0", &spec, why), 0);
+        assert_int_equal(spec.dscp[FABRIC_LATENCY], 46);
+        assert_int_equal(spec.dscp[FABRIC_NORMAL], 26);
+        assert_int_equal(spec.dscp[FABRIC_BULK], 0);
+        assert_int_equal(rail_spec_parse("r=::1,dscp=63/63/63,rate=1G", &spec, why), 0);
+        assert_int_equal(spec.dscp[FABRIC_BULK], 63);
 }
 
 static void wrong(void **state) {
@@ -95,6 +102,13 @@ static void wrong(void **state) {
                 {"r=::1,port=65536", "65535"},
                 {"r=::1,port=-1", "65535"},
                 {"r=::1,dscp=64", "63"},
+                {"r=::1,dscp=", "63"},
+                {"r=::1,dscp=46/26", "three"},
+                {"r=::1,dscp=46/26/", "three"},
+                {"r=::1,dscp=/46/26", "three"},
+                {"r=::1,dscp=46/26/64", "three"},
+                {"r=::1,dscp=1/2/3/4", "three"},
+                {"r=::1,dscp=46//26/10/", "three"},
                 {"r=::1,rate=0", "number of bytes"},
                 {"r=::1,rate=fast", "number of bytes"},
                 {"r=::1,window=", "number of bytes"},
