@@ -169,6 +169,8 @@ void control_rows_routes(struct control_answer *answer, struct manager *manager)
                 row->retransmitted = from->retransmitted;
                 row->errors = from->errors;
                 row->queued_bytes = from->queued_bytes;
+                row->messages_sent = from->messages_sent;
+                row->data_sent = from->bytes_sent;
                 row->flight_bytes = from->flight_bytes;
                 control_answer_add(answer, CONTROL_ROUTES, &row->base);
         }

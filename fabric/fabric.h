@@ -281,6 +281,7 @@ struct fabric_route_row {
         uint64_t retransmitted; /* messages that were given to it and had to be sent again, by any route */
         uint64_t errors;        /* connections and attempts that failed */
         uint64_t queued_bytes, flight_bytes;
+        uint64_t messages_sent, bytes_sent; /* known to have arrived, as fabric_traffic counts */
 };
 
 int fabric_routes(struct fabric *fabric, struct fabric_route_row **ret_rows, size_t *ret_n);

@@ -107,6 +107,7 @@ struct fabric_port { /* one class of a route */
         bool wanted;               /* the peer has knocked */
         uint32_t n_renumbered;     /* dialled again at once with a later number, since a connection was up */
         uint64_t n_connections, n_retransmitted, n_errors, flight_bytes;
+        uint64_t messages_sent, bytes_sent; /* traffic_out() */
 };
 
 struct fabric_route {

@@ -72,6 +72,8 @@ int fabric_routes(struct fabric *fabric, struct fabric_route_row **ret_rows, siz
                                 row->errors = port->n_errors;
                                 row->queued_bytes = port->schedule.queued_bytes;
                                 row->flight_bytes = port->flight_bytes;
+                                row->messages_sent = port->messages_sent;
+                                row->bytes_sent = port->bytes_sent;
                         }
                 }
         }

@@ -19,8 +19,11 @@ static void traffic_add_in(struct fabric_traffic *traffic, const struct frame *f
 }
 
 void traffic_out(const struct fabric_item *item) {
-        struct fabric_rail *rail = item->port->route->rail;
+        struct fabric_port *port = item->port;
+        struct fabric_rail *rail = port->route->rail;
 
+        port->messages_sent++;
+        port->bytes_sent += item->kind == FRAME_CHUNK ? item->data_bytes : 0;
         traffic_add_out(&rail->traffic, item);
         traffic_add_out(&item->area->traffic[rail->index], item);
 }

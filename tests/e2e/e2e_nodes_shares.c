@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Two tenants with weights 1 and 3 keep a rail with a rate limit busy: of what goes over it in any second the one gets
- * a quarter and the other three, within five points. Tenants are told by users, so this needs root.
+ * a quarter and the other three, within five points. And one whose class is latency is not held up by one whose class
+ * is bulk, though that has all the weight. Tenants are told by users, so this needs root.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -27,25 +28,40 @@
 #define COMMS       2u /* of each tenant */
 #define RANKS       4u /* of each communicator, half of them on each node */
 #define PROCESSES   (TENANTS * COMMS * RANKS)
-#define COUNT       (UINT32_C(1) << 20)
-#define RATE        (10u << 20) /* bytes per second */
-#define BUSY        0.9         /* of the rate: with less, somebody had nothing to send, and it says nothing */
+#define BUSY        0.9 /* of the rate: with less, somebody had nothing to send, and it says nothing */
 #define SAMPLE_MS   100u
 #define SAMPLES_MAX 2000u
 #define WINDOW_NS   UINT64_C(1000000000)
 #define WINDOWS     30u /* to be seen, and with RAILMUX_FULL */
 #define WINDOWS_ALL 600u
 #define LOOK_NS     UINT64_C(240000000000)
+#define LOOK_MS     60000u
 #define READY_MS    20000u
 #define END_MS      20000u
 
+#define OPERATIONS 16u /* of the tenant in a hurry, to be seen */
+#define HELD_UP    100u
+
 static const uid_t uids[TENANTS] = {64101, 64102};
-static const char *const names[TENANTS] = {"one", "three"};
+
+struct kind {
+        const char *name[TENANTS], *options[TENANTS];
+        uint32_t count[TENANTS]; /* elements of each request */
+        uint32_t rate;           /* bytes per second */
+};
+static const struct kind by_weight = {
+        .name = {"one", "three"}, .options = {"", ",weight=3"}, .count = {1u << 20, 1u << 20}, .rate = 10u << 20};
+/* Of one class, the first one would get a thousandth. */
+static const struct kind by_class = {.name = {"quick", "large"},
+                                     .options = {",class=latency", ",weight=1000,class=bulk"},
+                                     .count = {1u << 16, 1u << 19},
+                                     .rate = 4u << 20};
 
 struct shared {
         pthread_barrier_t barrier[TENANTS * COMMS];
         struct rmx_id id[TENANTS * COMMS];
         _Atomic uint32_t stop; /* by the parent, for rank 0 of each */
+        _Atomic uint32_t done[TENANTS * COMMS];
         char error[PROCESSES][256];
 };
 
@@ -54,6 +70,7 @@ struct sample {
 };
 
 struct world {
+        const struct kind *kind;
         struct node node[NODES];
         struct shared *shared;
         pid_t pid[PROCESSES];
@@ -72,10 +89,10 @@ static void must(struct world *world, uint32_t process, int code, const char *wh
 
 /* Sums over and over, until rank 0 says in the first element that it was the last time. */
 static void run_rank(struct world *world, uint32_t process) {
-        uint32_t number = process / RANKS, rank = process % RANKS;
+        uint32_t number = process / RANKS, rank = process % RANKS, count = world->kind->count[number / COMMS];
         struct rmx_session_options options = {.size = sizeof(options),
                                               .socket = world->node[rank * NODES / RANKS].socket,
-                                              .name = names[number / COMMS]};
+                                              .name = world->kind->name[number / COMMS]};
         struct rmx_session *session;
         struct rmx_comm *comm;
         void *memory[2];
@@ -90,14 +107,16 @@ static void run_rank(struct world *world, uint32_t process) {
         must(world, process, rmx_comm_create(session, &world->shared->id[number], RANKS, rank, NULL, &comm),
              "rmx_comm_create");
         for (size_t i = 0; i < 2; i++)
-                must(world, process, rmx_mem_alloc(session, COUNT * sizeof(*in), &memory[i]), "rmx_mem_alloc");
+                must(world, process, rmx_mem_alloc(session, count * sizeof(*in), &memory[i]), "rmx_mem_alloc");
         in = memory[0];
         out = memory[1];
-        memset(in, 0, COUNT * sizeof(*in));
+        memset(in, 0, count * sizeof(*in));
         do {
                 /* relaxed: sooner or later will do */
                 in[0] = rank == 0 && atomic_load_explicit(&world->shared->stop, memory_order_relaxed);
-                must(world, process, rmx_all_reduce(comm, in, out, COUNT, RMX_INT32, RMX_SUM, NULL), "rmx_all_reduce");
+                must(world, process, rmx_all_reduce(comm, in, out, count, RMX_INT32, RMX_SUM, NULL), "rmx_all_reduce");
+                if (rank == 0) /* relaxed: see quick_done */
+                        atomic_fetch_add_explicit(&world->shared->done[number], 1, memory_order_relaxed);
         } while (out[0] == 0);
         must(world, process, rmx_comm_destroy(comm), "rmx_comm_destroy");
         rmx_session_close(session);
@@ -210,7 +229,7 @@ static struct sample sample_take(const struct world *world) {
 
                 json_array_foreach(json_object_get(comm, "carried"), k, rail) {
                         for (uint32_t t = 0; t < TENANTS; t++)
-                                if (strcmp(tenant, names[t]) == 0)
+                                if (strcmp(tenant, world->kind->name[t]) == 0)
                                         sample.bytes[t] +=
                                                 (uint64_t)json_integer_value(json_object_get(rail, "data_sent"));
                 }
@@ -229,8 +248,7 @@ static bool all_send(void *argument) {
         json_array_foreach(json_object_get(root, "comms"), i, comm) {
                 json_t *carried = json_array_get(json_object_get(comm, "carried"), 0);
 
-                n += json_integer_value(json_object_get(comm, "operations")) > 0 &&
-                     json_integer_value(json_object_get(carried, "data_sent")) > 0;
+                n += json_integer_value(json_object_get(carried, "data_sent")) > 0;
         }
         json_decref(root);
         return n == TENANTS * COMMS;
@@ -257,7 +275,7 @@ static struct result look(const struct world *world) {
                 for (uint32_t t = 0; t < TENANTS; t++)
                         bytes[t] = (double)(b->bytes[t] - a->bytes[t]);
                 seconds = (double)(b->at_ns - a->at_ns) / 1e9;
-                if (bytes[0] + bytes[1] < BUSY * RATE * seconds) {
+                if (bytes[0] + bytes[1] < BUSY * world->kind->rate * seconds) {
                         result.n_idle++;
                         continue;
                 }
@@ -269,6 +287,16 @@ static struct result look(const struct world *world) {
         return result;
 }
 
+static void ranks_begin(struct world *world) {
+        ranks_start(world);
+        if (proc_await(all_send, world, READY_MS))
+                return;
+        for (uint32_t i = 0; i < PROCESSES; i++)
+                if (world->shared->error[i][0])
+                        fprintf(stderr, "%s\n", world->shared->error[i]);
+        fail_msg("not all communicators are at work");
+}
+
 static void shares(void **state) {
         uint32_t windows = proc_full() ? WINDOWS_ALL : WINDOWS;
         struct world *world = *state;
@@ -276,13 +304,7 @@ static void shares(void **state) {
         uint64_t end_ns;
 
         require_root(world);
-        ranks_start(world);
-        if (!proc_await(all_send, world, READY_MS)) {
-                for (uint32_t i = 0; i < PROCESSES; i++)
-                        if (world->shared->error[i][0])
-                                fprintf(stderr, "%s\n", world->shared->error[i]);
-                fail_msg("not all communicators are at work");
-        }
+        ranks_begin(world);
         end_ns = clock_now_ns() + LOOK_NS;
         do {
                 if (clock_now_ns() > end_ns || world->n_samples == SAMPLES_MAX)
@@ -302,8 +324,100 @@ static void shares(void **state) {
         nodes_stop(world->node, NODES);
 }
 
+/* ---- classes ----------------------------------------------------------------------------------------------------- */
+struct hurry {
+        struct world *world;
+        uint32_t until;
+        struct sample before, after;
+};
+
+static uint32_t quick_done(const struct world *world) {
+        uint32_t n = 0;
+
+        /* relaxed: one more or less will do */
+        for (uint32_t i = 0; i < COMMS; i++)
+                n += atomic_load_explicit(&world->shared->done[i], memory_order_relaxed);
+        return n;
+}
+
+/* The one tenant has done so much, and the other one had something to send meanwhile. */
+static bool quick_is_through(void *argument) {
+        struct hurry *hurry = argument;
+
+        if (quick_done(hurry->world) < hurry->until)
+                return false;
+        hurry->after = sample_take(hurry->world);
+        return hurry->after.bytes[1] > hurry->before.bytes[1];
+}
+
+static const char *text_of(const json_t *row, const char *key) {
+        const char *text = json_string_value(json_object_get(row, key));
+
+        return text ? text : "";
+}
+
+/* What operators see of it. */
+static void check_shown(const struct world *world) {
+        json_t *routes = node_query(&world->node[0], "routes"), *comms = node_query(&world->node[0], "comms"),
+               *tenants = node_query(&world->node[0], "tenants"), *row;
+        uint32_t n[4] = {0};
+        size_t i;
+
+        json_array_foreach(json_object_get(routes, "routes"), i, row) {
+                const bool normal = strcmp(text_of(row, "class"), "normal") == 0;
+                const json_int_t messages = json_integer_value(json_object_get(row, "messages_sent")),
+                                 data = json_integer_value(json_object_get(row, "data_sent"));
+
+                if (normal ? messages > 0 || data > 0 : messages == 0 || data == 0)
+                        fail_msg("%s carried %lld messages and %lld bytes", text_of(row, "class"), (long long)messages,
+                                 (long long)data);
+                n[0]++;
+        }
+        json_array_foreach(json_object_get(comms, "comms"), i, row) {
+                assert_string_equal(text_of(row, "class"),
+                                    strcmp(text_of(row, "tenant"), "quick") == 0 ? "latency" : "bulk");
+                n[1]++;
+        }
+        json_array_foreach(json_object_get(tenants, "tenants"), i, row) {
+                n[2] += strcmp(text_of(row, "name"), "quick") == 0 && strcmp(text_of(row, "class"), "latency") == 0;
+                n[3] += strcmp(text_of(row, "name"), "large") == 0 && strcmp(text_of(row, "class"), "bulk") == 0;
+        }
+        json_decref(routes);
+        json_decref(comms);
+        json_decref(tenants);
+        assert_int_equal(n[0], 3);
+        assert_int_equal(n[1], TENANTS * COMMS);
+        assert_int_equal(n[2], 1);
+        assert_int_equal(n[3], 1);
+}
+
+static void classes(void **state) {
+        struct world *world = *state;
+        struct hurry hurry = {.world = world};
+        uint64_t quick, large;
+
+        require_root(world);
+        ranks_begin(world);
+        hurry.until = quick_done(world) + OPERATIONS;
+        hurry.before = sample_take(world);
+        if (!proc_await(quick_is_through, &hurry, LOOK_MS))
+                fail_msg("of %u operations of class latency %u have ended, while the others sent %" PRIu64 " bytes",
+                         OPERATIONS, quick_done(world) + OPERATIONS - hurry.until,
+                         sample_take(world).bytes[1] - hurry.before.bytes[1]);
+        check_shown(world);
+        ranks_end(world);
+        quick = hurry.after.bytes[0] - hurry.before.bytes[0];
+        large = hurry.after.bytes[1] - hurry.before.bytes[1];
+        print_message("class latency: %" PRIu64 " bytes, class bulk with a thousand times the weight: %" PRIu64 "\n",
+                      quick, large);
+        if (large > HELD_UP * quick)
+                fail_msg("%u operations of class latency took as long as %" PRIu64 " bytes of class bulk", OPERATIONS,
+                         large);
+        nodes_stop(world->node, NODES);
+}
+
 /* ------------------------------------------------------------------------------------------------------------------ */
-static int setup(void **state) {
+static int setup(void **state, const struct kind *kind) {
         const char *more[] = {"--config", NULL, NULL};
         char path[] = "/tmp/railmux-e2e-shares-XXXXXX", name[32];
         struct world *world = calloc(1, sizeof(*world));
@@ -313,6 +427,7 @@ static int setup(void **state) {
 
         assert_non_null(world);
         *state = world;
+        world->kind = kind;
         if (geteuid() != 0)
                 return 0;
         memory = mmap(NULL, sizeof(*world->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -324,9 +439,9 @@ static int setup(void **state) {
         assert_non_null(config);
         fprintf(config,
                 "client:\n  mode: '0666'\n"
-                "peer:\n  rails: r0=127.0.0.1,rate=%u\n"
-                "tenants:\n  by_uid: %s=%u %s=%u,weight=3\n",
-                RATE, names[0], uids[0], names[1], uids[1]);
+                "peer:\n  rails: r0=127.0.0.1,rate=%u,dscp=46/26/10\n"
+                "tenants:\n  by_uid: %s=%u%s %s=%u%s\n",
+                kind->rate, kind->name[0], uids[0], kind->options[0], kind->name[1], uids[1], kind->options[1]);
         fclose(config);
         more[1] = path;
         for (uint32_t i = 0; i < NODES; i++) {
@@ -342,6 +457,14 @@ static int setup(void **state) {
         return 0;
 }
 
+static int setup_weight(void **state) {
+        return setup(state, &by_weight);
+}
+
+static int setup_class(void **state) {
+        return setup(state, &by_class);
+}
+
 static int teardown(void **state) {
         struct world *world = *state;
 
@@ -355,8 +478,9 @@ static int teardown(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(shares, setup, teardown),
-                cmocka_unit_test_setup_teardown(strangers, setup, teardown),
+                cmocka_unit_test_setup_teardown(shares, setup_weight, teardown),
+                cmocka_unit_test_setup_teardown(strangers, setup_weight, teardown),
+                cmocka_unit_test_setup_teardown(classes, setup_class, teardown),
         };
         int failed = cmocka_run_group_tests_name("shares", tests, NULL, NULL);
 

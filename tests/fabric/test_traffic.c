@@ -49,6 +49,24 @@ static struct fabric_traffic done_by(const struct rig *rig, uint32_t node, int r
         return done;
 }
 
+/* What the routes of the node have carried, all of it by the class of the area. */
+static void compare_routes(const struct rig *rig, uint32_t node, const struct fabric_traffic *want) {
+        uint64_t messages = 0, bytes = 0;
+        struct fabric_route_row *rows;
+        size_t n;
+
+        assert_int_equal(fabric_routes(rig->nodes[node].fabric, &rows, &n), 0);
+        for (size_t i = 0; i < n; i++) {
+                if (rows[i].class != rig->options.class)
+                        assert_int_equal(rows[i].messages_sent + rows[i].bytes_sent, 0);
+                messages += rows[i].messages_sent;
+                bytes += rows[i].bytes_sent;
+        }
+        free(rows);
+        assert_int_equal(messages, want->chunks_out + want->credits_out);
+        assert_int_equal(bytes, want->bytes_out);
+}
+
 /* Acknowledgements come a little after the last message. */
 static void compare(struct rig *rig, bool by_rail) {
         uint64_t end_ns = clock_now_ns() + WAIT_NS;
@@ -75,6 +93,7 @@ static void compare(struct rig *rig, bool by_rail) {
                         free(rows);
                         a = sum_of(area, n);
                 } while (memcmp(&a, &b, sizeof(a)) != 0 || memcmp(area, rails, n * sizeof(area[0])) != 0);
+                compare_routes(rig, node, &b);
                 if (by_rail)
                         assert_memory_equal(area, want, n * sizeof(area[0]));
                 assert_int_equal(fabric_area_traffic(rig->nodes[node].fabric, rig->options.key + 1, area),

@@ -65,8 +65,9 @@ int show_rails(const struct answer *answer, const struct show_options *options, 
 }
 
 int show_routes(const struct answer *answer, const struct show_options *options, FILE *out) {
-        static const char *const headers[] = {"RAIL",         "NODE",    "ADDRESS", "CLASS",   "STATE",      ">SINCE",
-                                              ">CONNECTIONS", ">RESENT", ">ERRORS", ">QUEUED", ">IN FLIGHT", NULL};
+        static const char *const headers[] = {"RAIL",    "NODE",         "ADDRESS",    "CLASS", "STATE",
+                                              ">SINCE",  ">CONNECTIONS", ">MESSAGES",  ">DATA", ">RESENT",
+                                              ">ERRORS", ">QUEUED",      ">IN FLIGHT", NULL};
         struct table table;
 
         (void)options;
@@ -81,6 +82,8 @@ int show_routes(const struct answer *answer, const struct show_options *options,
                 table_cell(&table, "%s", r->state);
                 table_age(&table, r->since_ns);
                 table_cell(&table, "%" PRIu64 "%s", r->connections, r->connected ? "" : ", none now");
+                table_cell(&table, "%" PRIu64, r->messages_sent);
+                table_size(&table, r->data_sent);
                 table_cell(&table, "%" PRIu64, r->retransmitted);
                 table_cell(&table, "%" PRIu64, r->errors);
                 table_size(&table, r->queued_bytes);
@@ -158,6 +161,8 @@ json_t *json_routes(const struct answer *answer) {
                 o = json_with(o, "errors", json_number(r->errors));
                 o = json_with(o, "queued_bytes", json_number(r->queued_bytes));
                 o = json_with(o, "flight_bytes", json_number(r->flight_bytes));
+                o = json_with(o, "messages_sent", json_number(r->messages_sent));
+                o = json_with(o, "data_sent", json_number(r->data_sent));
                 rows = json_with_row(rows, o);
         }
         return rows;
