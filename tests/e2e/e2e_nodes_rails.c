@@ -3,12 +3,10 @@
  * What rails carry, as the daemons count it, is what the plans say: chunks, credits and bytes of data, call by call,
  * for each node, rail and direction. With striping a plan cannot know the rail, and the sum over all rails is compared.
  *
- * The test chooses plans as the root's daemon does, from the same constants, and knows nothing else of the daemons but
- * what railmuxctl says.
+ * The test knows nothing of the daemons but their constants, and what railmuxctl says.
  */
 #include <inttypes.h>
 #include <railmux/railmux.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,21 +18,19 @@
 
 #include <cmocka.h>
 
-#include "plan/cost.h"
-#include "plan/nodes.h"
+#include "plan/plan.h"
 #include "ring/ring.h"
 #include "tests/e2e/node.h"
 #include "tests/e2e/proc.h"
 #include "tests/e2e/team.h"
-#include "util/type.h"
+#include "tests/e2e/traffic.h"
 
-#define NODES_MAX   4u
-#define RAILS_MAX   2u
-#define WORKERS_MAX 16u
-#define STRIPE_KB   4u
-#define COUNT_MAX   300001u
-#define SETTLE_MS   5000u
-#define STEP_MS     20000u
+#define NODES_MAX TRAFFIC_NODES_MAX
+#define RAILS_MAX TRAFFIC_RAILS_MAX
+#define STRIPE_KB 4u
+#define COUNT_MAX 300001u
+#define SETTLE_MS 5000u
+#define STEP_MS   20000u
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -122,114 +118,7 @@ static void make_calls(struct team_rank *rank) {
         team_must(rank, rmx_comm_destroy(comm), "rmx_comm_destroy");
 }
 
-/* ---- what the plans say ------------------------------------------------------------------------------------------ */
-struct traffic {
-        uint64_t chunks_sent, credits_sent, data_sent;
-        uint64_t chunks_received, credits_received, data_received;
-};
-
-struct expected {
-        struct plan_nodes nodes;
-        struct plan_geometry geometry;
-        struct plan_choice choices[PLAN_CHOICES_MAX];
-        uint32_t n_choices, n_ranks, n_rails;
-        struct traffic traffic[NODES_MAX][RAILS_MAX];
-};
-
-static uint32_t workers(void) {
-        cpu_set_t set;
-        uint32_t n;
-
-        assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
-        n = (uint32_t)CPU_COUNT(&set);
-        return n > WORKERS_MAX ? WORKERS_MAX : n;
-}
-
-static void expected_init(struct expected *e, const struct team *team, uint32_t n_rails, bool striped) {
-        struct plan_constants constants;
-        struct plan_over over = {.operation = RING_OP_NONE, .algorithm = PLAN_ALGORITHM_NONE};
-        uint8_t node[TEAM_RANKS_MAX];
-        struct plan_net net;
-
-        *e = (struct expected){.n_ranks = team->n_ranks, .n_rails = n_rails};
-        for (uint32_t r = 0; r < team->n_ranks; r++)
-                node[r] = (uint8_t)team_node(team, r);
-        assert_int_equal(plan_nodes_init(&e->nodes, e->n_ranks, node), PLAN_OK);
-        plan_geometry_choose_nodes(e->n_ranks, &e->geometry);
-        plan_constants_host(&constants, workers());
-        plan_net_host(&net);
-        net.n_rails = n_rails;
-        net.any_rail = striped && e->geometry.part_bytes >= STRIPE_KB << 10;
-        over.constants = &constants;
-        over.net = &net;
-        over.nodes = &e->nodes;
-        over.n_ranks = e->n_ranks;
-        e->n_choices = plan_choose_nodes(&over, e->choices);
-        assert_true(e->n_choices > 0);
-}
-
-static void expected_add(struct expected *e, const struct call *call) {
-        uint32_t size = (uint32_t)type_size(call->type);
-        uint64_t bytes = call->operation == RING_OP_BARRIER ? 0 : call->count * size;
-        const struct plan_shape shape = {.count = call->count,
-                                         .element_bytes = size,
-                                         .partial_bytes = (uint32_t)type_accumulator_size(call->type, RMX_SUM),
-                                         .root = call->root};
-        const struct plan_choice *choice = plan_choice_find(e->choices, e->n_choices, call->operation,
-                                                            plan_widening(size, shape.partial_bytes), bytes);
-        struct plan_load load[NODES_MAX * RAILS_MAX];
-        struct plan plan;
-
-        assert_non_null(choice);
-        assert_int_equal(plan_build_nodes(call->operation, choice->algorithm, e->n_ranks, &e->nodes, &plan), PLAN_OK);
-        plan_load_rails(&plan, &e->geometry, &shape, e->n_rails, load);
-        for (uint32_t n = 0; n < e->nodes.n_nodes; n++)
-                for (uint32_t k = 0; k < e->n_rails; k++) {
-                        const struct plan_load *from = &load[n * e->n_rails + k];
-                        struct traffic *to = &e->traffic[n][k];
-
-                        to->chunks_sent += from->chunks_out;
-                        to->credits_sent += from->credits_out;
-                        to->data_sent += from->bytes_out - from->lines_out;
-                        to->chunks_received += from->chunks_in;
-                        to->credits_received += from->credits_in;
-                        to->data_received += from->bytes_in - from->lines_in;
-                }
-}
-
 /* ---- what the daemons say ---------------------------------------------------------------------------------------- */
-static uint64_t number(const json_t *object, const char *key) {
-        json_t *value = json_object_get(object, key);
-
-        if (!json_is_integer(value))
-                fail_msg("railmuxctl says nothing of %s", key);
-        return (uint64_t)json_integer_value(value);
-}
-
-static struct traffic traffic_of(const json_t *carried) {
-        return (struct traffic){number(carried, "chunks_sent"),      number(carried, "credits_sent"),
-                                number(carried, "data_sent"),        number(carried, "chunks_received"),
-                                number(carried, "credits_received"), number(carried, "data_received")};
-}
-
-/* Of the only communicator that a node has; false: it has none. */
-static bool comm_traffic(const struct node *node, uint32_t n_rails, struct traffic ret[RAILS_MAX]) {
-        json_t *root = node_query(node, "comms"), *rows, *carried, *row;
-        bool found;
-        size_t k;
-
-        assert_non_null(root);
-        rows = json_object_get(root, "comms");
-        carried = json_object_get(json_array_get(rows, 0), "carried");
-        found = json_array_size(rows) == 1 && json_array_size(carried) == n_rails;
-        json_array_foreach(carried, k, row) {
-                if (found)
-                        ret[k] = traffic_of(row);
-        }
-        json_decref(root);
-        return found;
-}
-
 struct rails {
         struct traffic traffic[RAILS_MAX];
         uint64_t messages_sent[RAILS_MAX], messages_received[RAILS_MAX], retransmitted;
@@ -244,14 +133,14 @@ static struct rails rails_of(const struct node *node, uint32_t n_rails) {
         assert_int_equal(json_array_size(json_object_get(root, "rails")), n_rails);
         json_array_foreach(json_object_get(root, "rails"), k, row) {
                 rails.traffic[k] = traffic_of(json_object_get(row, "carried"));
-                rails.messages_sent[k] = number(row, "messages_sent");
-                rails.messages_received[k] = number(row, "messages_received");
+                rails.messages_sent[k] = traffic_number(row, "messages_sent");
+                rails.messages_received[k] = traffic_number(row, "messages_received");
         }
         json_decref(root);
         root = node_query(node, "routes");
         assert_non_null(root);
         json_array_foreach(json_object_get(root, "routes"), k, row)
-                rails.retransmitted += number(row, "retransmitted");
+                rails.retransmitted += traffic_number(row, "retransmitted");
         json_decref(root);
         return rails;
 }
@@ -292,35 +181,6 @@ static void compare_metrics(const struct node *node, const struct rails *rails, 
 }
 
 /* ---- comparison -------------------------------------------------------------------------------------------------- */
-static struct traffic traffic_sum(const struct traffic *traffic, uint32_t n) {
-        struct traffic sum = {0};
-
-        for (uint32_t k = 0; k < n; k++) {
-                sum.chunks_sent += traffic[k].chunks_sent;
-                sum.credits_sent += traffic[k].credits_sent;
-                sum.data_sent += traffic[k].data_sent;
-                sum.chunks_received += traffic[k].chunks_received;
-                sum.credits_received += traffic[k].credits_received;
-                sum.data_received += traffic[k].data_received;
-        }
-        return sum;
-}
-
-static bool traffic_equal(const struct traffic *a, const struct traffic *b, uint32_t n_rails, bool striped) {
-        struct traffic x = traffic_sum(a, n_rails), y = traffic_sum(b, n_rails);
-
-        return striped ? memcmp(&x, &y, sizeof(x)) == 0 : memcmp(a, b, n_rails * sizeof(*a)) == 0;
-}
-
-static void traffic_show(const char *what, const struct traffic *traffic, uint32_t n_rails) {
-        for (uint32_t k = 0; k < n_rails; k++)
-                fprintf(stderr,
-                        "%s, rail %u: out %" PRIu64 " chunks, %" PRIu64 " credits, %" PRIu64 " bytes; in %" PRIu64
-                        ", %" PRIu64 ", %" PRIu64 "\n",
-                        what, k, traffic[k].chunks_sent, traffic[k].credits_sent, traffic[k].data_sent,
-                        traffic[k].chunks_received, traffic[k].credits_received, traffic[k].data_received);
-}
-
 struct world {
         struct node node[NODES_MAX];
         uint32_t n_nodes, n_rails;
@@ -339,7 +199,7 @@ static bool is_equal(void *argument) {
         struct equal_wait *w = argument;
         const struct world *world = w->world;
 
-        return comm_traffic(&world->node[w->node], world->n_rails, w->now) &&
+        return traffic_of_comm(&world->node[w->node], world->n_rails, w->now) &&
                traffic_equal(w->now, world->expected.traffic[w->node], world->n_rails, world->striped);
 }
 
@@ -400,12 +260,13 @@ static void compare(struct world *world, uint32_t n_nodes, uint32_t n_ranks) {
         for (uint32_t n = 0; n < world->n_nodes; n++)
                 before[n] = rails_of(&world->node[n], world->n_rails);
         team_init(&world->team, world->node, n_nodes, n_ranks);
-        expected_init(&world->expected, &world->team, world->n_rails, world->striped);
+        expected_init(&world->expected, &world->team, world->n_rails, world->striped ? STRIPE_KB << 10 : 0,
+                      PLAN_ALGORITHM_NONE);
         team_start(&world->team, make_calls);
         for (uint32_t i = 0; i < n_calls(); i++) {
                 struct call call = call_number(i, n_ranks);
 
-                expected_add(&world->expected, &call);
+                expected_add(&world->expected, call.operation, call.type, call.root, call.count);
                 atomic_store(&world->team.shared->go, i + 1); /* partner: team_await_go */
                 team_await_step(&world->team, i + 1, TEAM_ALL, STEP_MS);
                 compare_call(world, i, &call);
