@@ -8,7 +8,10 @@
  * plans over nodes does so in a turn of its own (comm_turn.c), as a tenant may have many that lie differently.
  *
  * Rails are those of this node. Others may have more or fewer; then a table is not as good as it could be, but all have
- * the same, since only one asks. For the same reason nothing is wrong with a table whose rail has failed meanwhile.
+ * the same, since only one asks. For the same reason nothing is wrong with a table whose rail has failed meanwhile, and
+ * plans.rail_phase is looked at here alone: what the configurations of other nodes say does not matter. Operations that
+ * have no such plan, and all of them if a node does not know it, have the cheapest one, and so have GPUs, whose kernels
+ * run no other.
  */
 #include "daemon/comm_plan.h"
 
@@ -32,6 +35,7 @@ struct comm_plan_case {
         uint32_t n_rails;          /* in use; 0: all ranks are on one node */
         uint32_t any_widening;     /* over nodes: one does not know widenings */
         uint32_t algorithms;       /* over nodes: what all know */
+        uint32_t algorithm;        /* over nodes: plans.rail_phase, if all know it */
         uint8_t node[MANAGER_RANKS_MAX];
 };
 
@@ -82,7 +86,7 @@ static uint32_t comm_plan_choose(const struct manager *manager, const struct pla
         over.nodes = nodes;
         over.n_ranks = of->n_ranks;
         over.operation = RING_OP_NONE;
-        over.algorithm = PLAN_ALGORITHM_NONE;
+        over.algorithm = of->algorithm;
         over.any_widening = of->any_widening;
         over.algorithms = of->algorithms;
         return plan_choose_nodes(&over, choices);
@@ -137,6 +141,8 @@ int comm_plan_nodes(struct manager *manager, bool device, const struct plan_know
                 of.n_rails = comm_plan_rails(manager);
                 of.any_widening = !device && !known->widenings;
                 of.algorithms = device ? 0 : known->algorithms;
+                if (!device && manager->config->rail_phase < known->algorithms)
+                        of.algorithm = manager->config->rail_phase;
         }
         if (node)
                 memcpy(of.node, node, n_ranks);

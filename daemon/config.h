@@ -42,6 +42,7 @@ struct config {
         uint64_t stripe_bytes;           /* chunks of so many take any rail; 0: none does */
         char *constants_file;            /* constants of the cost model; NULL: those shipped */
         struct plan_constants constants; /* what that file gives, see plan/constants.h */
+        uint32_t rail_phase;             /* over nodes: enum plan_algorithm, PLAN_ALGORITHM_NONE: what is cheapest */
         char *file;                      /* main file in force; without one conf.d, if there are files; NULL: none */
         /* "FILE:LINE:COLUMN: KEY" of the last value read of those that must fit together; "": none */
         char credentials_at[CONFIG_AT_MAX], times_at[CONFIG_AT_MAX], address_at[CONFIG_AT_MAX];

@@ -51,7 +51,11 @@ static const cyaml_schema_field_t executor_fields_schema[] = {
         CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t session_fields_schema[] = {TEXT(config_texts_session, ring_depth), CYAML_FIELD_END};
-static const cyaml_schema_field_t plans_fields_schema[] = {TEXT(config_texts_plans, constants), CYAML_FIELD_END};
+static const cyaml_schema_field_t plans_fields_schema[] = {
+        TEXT(config_texts_plans, constants),
+        TEXT(config_texts_plans, rail_phase),
+        CYAML_FIELD_END,
+};
 static const cyaml_schema_field_t peer_fields_schema[] = {
         TEXT(config_texts_peer, listen), TEXT(config_texts_peer, advertise),    TEXT(config_texts_peer, cluster),
         TEXT(config_texts_peer, ca),     TEXT(config_texts_peer, certificate),  TEXT(config_texts_peer, key),

@@ -244,6 +244,31 @@ static int config_key_constants(const struct config_key *key, struct config *con
         return r;
 }
 
+/* What ranks of different nodes do, by the word in the names of hierarchical plans. */
+static int config_key_rail_phase(const struct config_key *key, struct config *config, const char *value,
+                                 char why[CONFIG_WHY_MAX]) {
+        static const struct {
+                const char *word;
+                uint32_t algorithm;
+        } phases[] = {
+                {"auto", PLAN_ALGORITHM_NONE},
+                {"direct", PLAN_HIERARCHICAL},
+                {"scatter", PLAN_HIERARCHICAL_SCATTER},
+                {"doubling", PLAN_HIERARCHICAL_DOUBLING},
+                {"ring", PLAN_HIERARCHICAL_RING},
+                {"tree", PLAN_HIERARCHICAL_TREE},
+                {"double_tree", PLAN_HIERARCHICAL_DOUBLE_TREE},
+        };
+
+        for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+                if (strcmp(value, phases[i].word) == 0) {
+                        *(uint32_t *)config_key_target(key, config) = phases[i].algorithm;
+                        return 0;
+                }
+        snprintf(why, CONFIG_WHY_MAX, "'%.40s' is none of them", value);
+        return -EINVAL;
+}
+
 static int config_key_listen(const struct config_key *key, struct config *config, const char *value,
                              char why[CONFIG_WHY_MAX]) {
         struct sockaddr_storage address;
@@ -370,6 +395,8 @@ const struct config_key config_keys[] = {
          offsetof(struct config, ring_depth), false},
         {"plans.constants", "an absolute path of a file of railmux-sim fit, or nothing", config_key_constants, 0, 0,
          offsetof(struct config, constants_file), true},
+        {"plans.rail_phase", "auto, direct, scatter, doubling, ring, tree, double_tree", config_key_rail_phase, 0, 0,
+         offsetof(struct config, rail_phase), false},
         {"peer.listen", "ADDR:PORT or [ADDR]:PORT, or nothing", config_key_listen, 0, 0,
          offsetof(struct config, listen), true},
         {"peer.advertise", ADVERTISE_ALLOWED, config_key_advertise, 0, 0, offsetof(struct config, advertise), true},
@@ -431,6 +458,7 @@ const char *config_key_text(const struct config_key *key, const struct config_te
                 {"executor.stall_ms", t->executor ? t->executor->stall_ms : NULL},
                 {"session.ring_depth", t->session ? t->session->ring_depth : NULL},
                 {"plans.constants", t->plans ? t->plans->constants : NULL},
+                {"plans.rail_phase", t->plans ? t->plans->rail_phase : NULL},
                 {"peer.listen", t->peer ? t->peer->listen : NULL},
                 {"peer.advertise", t->peer ? t->peer->advertise : NULL},
                 {"peer.cluster", t->peer ? t->peer->cluster : NULL},

@@ -26,7 +26,7 @@ struct config_texts {
                 char *ring_depth;
         } * session;
         struct config_texts_plans {
-                char *constants;
+                char *constants, *rail_phase;
         } * plans;
         struct config_texts_peer {
                 char *listen, *advertise, *cluster, *ca, *certificate, *key, *plain, *heartbeat_ms, *lost_ms, *rails,

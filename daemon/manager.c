@@ -229,6 +229,7 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                 manager_swap(&manager->config->file, &fresh.file);
                 manager_swap(&manager->config->constants_file, &fresh.constants_file);
                 manager->config->constants = fresh.constants;
+                manager->config->rail_phase = fresh.rail_phase;
                 manager_swap(&manager->config->peer_ca, &fresh.peer_ca);
                 manager_swap(&manager->config->peer_certificate, &fresh.peer_certificate);
                 manager_swap(&manager->config->peer_key, &fresh.peer_key);

@@ -15,6 +15,8 @@
 #define WORKERS 2u /* of the fixture's daemon */
 #define FEW     ((uint32_t)PLAN_HIERARCHICAL_SCATTER)
 
+static uint32_t wanted; /* plans.rail_phase as tables below have it */
+
 static uint32_t table_of(bool plain, uint32_t algorithms, struct plan_choice ret_choices[PLAN_CHOICES_MAX]) {
         static const uint8_t node[RANKS] = {0, 0, 1, 1};
         struct plan_geometry geometry;
@@ -25,6 +27,7 @@ static uint32_t table_of(bool plain, uint32_t algorithms, struct plan_choice ret
                                        .net = &net,
                                        .nodes = &nodes,
                                        .n_ranks = RANKS,
+                                       .algorithm = wanted,
                                        .any_widening = plain,
                                        .algorithms = algorithms};
 
@@ -237,6 +240,66 @@ static void test_algorithms(void **unused) {
         fixture_executor_algorithms = both_algorithms = 0;
 }
 
+static void assigned_is_expected(const struct both *b, uint32_t algorithms) {
+        for (uint32_t i = 0; i < b->n.n_heard; i++)
+                if (b->n.heard[i]->body_case == SAYS(ASSIGN)) {
+                        const Railmux__Peer__Assign *assign = b->n.heard[i]->assign;
+
+                        expect_wire_of(false, algorithms, assign->n_choices, assign->choices);
+                        return;
+                }
+        fail();
+}
+
+/* What the configuration of the root asks for goes to all nodes, if they know it. */
+static void test_rail_phase(void **unused) {
+        static const struct {
+                const char *config;
+                uint32_t says, wanted;
+        } cases[] = {
+                {"plans: {rail_phase: ring}\n", PLAN_ALGORITHM_COUNT, PLAN_HIERARCHICAL_RING},
+                {"plans: {rail_phase: double_tree}\n", PLAN_ALGORITHM_COUNT, PLAN_HIERARCHICAL_DOUBLE_TREE},
+                {"plans: {rail_phase: double_tree}\n", PLAN_HIERARCHICAL_DOUBLE_TREE, PLAN_ALGORITHM_NONE},
+        };
+
+        (void)unused;
+        both_widenings = true;
+        fixture_executor_algorithms = PLAN_ALGORITHM_COUNT;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                const Railmux__Peer__SplitForm *form;
+                struct plan_choice choices[PLAN_CHOICES_MAX];
+                uint64_t calls[2];
+                struct both b;
+                uint32_t n;
+
+                both_algorithms = cases[i].says;
+                both_more = cases[i].config;
+                wanted = cases[i].wanted;
+                n = table_of(false, cases[i].says, choices);
+                for (uint32_t k = 0; wanted && k < n; k++)
+                        if (choices[k].operation == RING_OP_ALL_REDUCE)
+                                assert_true(choices[k].algorithm == wanted && choices[k].max_bytes == UINT64_MAX);
+                setup_first(&b);
+                assigned_is_expected(&b, cases[i].says);
+                client_splits(&b, 1, 0, calls);
+                for (uint32_t r = 2; r < RANKS; r++) {
+                        const Railmux__Peer__SplitJoin body = wish(&b, 1, r, 0);
+
+                        split_join(&b, &body);
+                }
+                form = take(&b, SAYS(SPLIT_FORM))->split_form;
+                expect_wire_of(false, cases[i].says, form->children[0]->n_choices, form->children[0]->choices);
+                say_split_ready(&b, 1);
+                (void)take(&b, SAYS(SPLIT_GO));
+                for (uint32_t k = 0; k < 2; k++)
+                        assert_int_equal(take_split(&b, k, calls[k]).code, 0);
+                finish(&b);
+        }
+        wanted = PLAN_ALGORITHM_NONE;
+        both_more = NULL;
+        fixture_executor_algorithms = both_algorithms = 0;
+}
+
 /* The neighbour decides, and does not listen. */
 static void test_algorithms_follower(void **unused) {
         static const uint32_t says[] = {0, PLAN_ALGORITHM_COUNT - 1, PLAN_ALGORITHM_COUNT, PLAN_ALGORITHM_COUNT + 1};
@@ -306,11 +369,9 @@ static void test_recorded(void **unused) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_differ),
-                cmocka_unit_test(test_first),
-                cmocka_unit_test(test_follower),
-                cmocka_unit_test(test_algorithms),
-                cmocka_unit_test(test_algorithms_follower),
+                cmocka_unit_test(test_differ),     cmocka_unit_test(test_first),
+                cmocka_unit_test(test_follower),   cmocka_unit_test(test_algorithms),
+                cmocka_unit_test(test_rail_phase), cmocka_unit_test(test_algorithms_follower),
                 cmocka_unit_test(test_recorded),
         };
 

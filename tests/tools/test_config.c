@@ -99,6 +99,7 @@ static void test_defaults(void **state) {
         assert_int_equal(f->config.exchange_bytes, 1);
         assert_int_equal(f->config.stall_ms, 500);
         assert_int_equal(f->config.ring_depth, RING_DEPTH_DEFAULT);
+        assert_int_equal(f->config.rail_phase, PLAN_ALGORITHM_NONE);
         assert_null(f->config.file);
         for (unsigned int kind = 0; kind < CHARGE_KIND_COUNT; kind++)
                 assert_int_equal(f->config.limit[kind] > 0, kind != CHARGE_FDS && kind != CHARGE_BYTES);
@@ -129,6 +130,8 @@ static void test_everything(void **state) {
                    "  stall_ms: 250\n"
                    "session:\n"
                    "  ring_depth: 4096\n"
+                   "plans:\n"
+                   "  rail_phase: double_tree\n"
                    "peer:\n"
                    "  listen: '[::1]:7600'\n"
                    "  advertise: node7:7600\n"
@@ -164,6 +167,7 @@ static void test_everything(void **state) {
         assert_int_equal(f->config.workers, 3);
         assert_int_equal(f->config.stall_ms, 250);
         assert_int_equal(f->config.ring_depth, 4096);
+        assert_int_equal(f->config.rail_phase, PLAN_HIERARCHICAL_DOUBLE_TREE);
         assert_string_equal(f->config.listen, "[::1]:7600");
         assert_string_equal(f->config.advertise, "node7:7600");
         assert_string_equal(f->config.cluster, "c-1");
@@ -248,6 +252,7 @@ static void test_default_file(void **state) {
         assert_int_equal(f->config.stripe_bytes, defaults.stripe_bytes);
         assert_string_equal(f->config.tenants, "");
         assert_null(f->config.constants_file);
+        assert_int_equal(f->config.rail_phase, defaults.rail_phase);
         assert_int_equal(f->config.ring_depth, defaults.ring_depth);
         assert_int_equal(f->config.log_level, defaults.log_level);
         /* And it names every key there is. */
@@ -289,6 +294,9 @@ static void test_refusals(void **state) {
                  "2:10: log.level: 'loud' is no log level; allowed: error, warning, notice, info, debug"},
                 {"gpu:\n  backend: cuda\n", "2:12: gpu.backend: 'cuda' is no backend; allowed: auto, hip, host"},
                 {"gpu:\n  policy: fast\n", "2:11: gpu.policy: 'fast' is no policy; allowed: adaptive, shared, latency"},
+                {"plans:\n  rail_phase: Ring\n",
+                 "2:15: plans.rail_phase: 'Ring' is none of them; allowed: auto, direct, "
+                 "scatter, doubling, ring, tree, double_tree"},
                 {"gpu:\n  hip_gpus: 65\n", "2:13: gpu.hip_gpus: 65 is out of range; allowed: 0 .. 64"},
                 {"gpu:\n  blocks: 2000\n", "2:11: gpu.blocks: 2000 is out of range; allowed: 0 .. 1024"},
                 {"gpu:\n  reach: no\n",
@@ -527,6 +535,31 @@ static void test_addresses(void **state) {
         }
 }
 
+static void test_rail_phase(void **state) {
+        static const struct {
+                const char *word;
+                uint32_t algorithm;
+        } phases[] = {
+                {"direct", PLAN_HIERARCHICAL},
+                {"scatter", PLAN_HIERARCHICAL_SCATTER},
+                {"doubling", PLAN_HIERARCHICAL_DOUBLING},
+                {"ring", PLAN_HIERARCHICAL_RING},
+                {"tree", PLAN_HIERARCHICAL_TREE},
+                {"double_tree", PLAN_HIERARCHICAL_DOUBLE_TREE},
+                {"auto", PLAN_ALGORITHM_NONE},
+        };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++) {
+                char text[64];
+
+                snprintf(text, sizeof(text), "plans: {rail_phase: %s}\n", phases[i].word);
+                write_file(f, "a.yaml", text);
+                assert_int_equal(load(f, "a.yaml"), 0);
+                assert_int_equal(f->config.rail_phase, phases[i].algorithm);
+        }
+}
+
 static void test_constants(void **state) {
         static const struct {
                 const char *text, *error; /* NULL: there is no such file */
@@ -619,6 +652,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_rail_phase, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_constants, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_missing, setup, teardown),
         };
