@@ -94,8 +94,11 @@ static int plugin_load(const char *what, const char *backend, const struct clien
                                  dlerror());
         ops = dlsym(plugin, CLIENT_GPU_SYMBOL);
         if (!ops || ops->version != CLIENT_GPU_VERSION) {
+                const uint32_t version = ops ? ops->version : 0;
+
                 dlclose(plugin);
-                return error_set(RMX_E_VERSION, "%s: librailmux-%s.so is not of this library's version", what, backend);
+                return error_set(RMX_E_VERSION, "%s: librailmux-%s.so has version %u, this library needs %u", what,
+                                 backend, version, CLIENT_GPU_VERSION);
         }
         *ret_ops = ops;
         return RMX_OK;

@@ -350,16 +350,16 @@ static void soften_parent_death(void) {
 
 static int run_plane(const struct arguments *arguments) {
         static struct plane_executor executor;
-        struct plane_plugin plugin;
+        const struct plane_ops *ops;
         char error[PLANE_TEXT] = "";
         int r;
 
-        r = plane_plugin_load(arguments->backend, &plugin, error);
+        r = plane_plugin_load(arguments->backend, &ops, error);
         if (r) {
                 log_error("executor %s: %s", arguments->name, error);
                 return -ENOENT;
         }
-        r = plane_executor_init(&executor, plugin.ops, arguments->gpu, &arguments->plane,
+        r = plane_executor_init(&executor, ops, arguments->gpu, &arguments->plane,
                                 (uint64_t)arguments->stall_ms * 1000000u, error);
         if (r < 0) {
                 log_error("executor %s: device %u: %s", arguments->name, arguments->plane.device,
@@ -374,7 +374,7 @@ static int run_plane(const struct arguments *arguments) {
                 log_warning("executor %s: ends with requests in flight", arguments->name);
                 _exit(1);
         }
-        if (executor.draining && !plugin.ops->drain(executor.plane))
+        if (executor.draining && !ops->drain(executor.plane))
                 log_warning("executor %s: ends with requests in flight; they will be reported as lost",
                             arguments->name);
         plane_executor_deinit(&executor); /* ends the kernels in any case: to go with one running may hurt others */

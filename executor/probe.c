@@ -43,13 +43,13 @@ static int probe_print(const char *backend, struct plane_probe *probe) {
 
 int probe_run(const char *backend) {
         static struct plane_probe probe;
-        struct plane_plugin plugin = {0};
+        const struct plane_ops *ops = NULL;
         char error[PLANE_TEXT] = "";
         int status, r;
 
-        r = plane_plugin_load(backend, &plugin, error);
+        r = plane_plugin_load(backend, &ops, error);
         if (!r)
-                r = plugin.ops->probe(&probe, error);
+                r = ops->probe(&probe, error);
         if (r) {
                 probe.n_gpus = 0;
                 snprintf(probe.problem, sizeof(probe.problem), "%s", error[0] ? error : "the GPUs cannot be listed");
@@ -57,7 +57,7 @@ int probe_run(const char *backend) {
                 snprintf(probe.problem, sizeof(probe.problem), "there is no GPU");
         }
         status = !probe.n_gpus ? PROBE_NONE : probe.problem[0] ? PROBE_PROBLEM : PROBE_SERVED;
-        r = probe_print(plugin.ops ? plugin.ops->name : backend, &probe);
+        r = probe_print(ops ? ops->name : backend, &probe);
         /* Not unloaded: a runtime may have left threads behind. */
         return r < 0 ? 1 : status;
 }
