@@ -18,8 +18,6 @@
 #include "ring/line.h"
 #include "util/clock.h"
 
-#define REPORT_COMMS 48u /* statistics rows per message, each with up to 128 numbers */
-
 static void gpu_fill(struct plane_executor *executor) {
         struct plane_info *info = &executor->info;
         Railmux__Executor__Gpu *gpu = &executor->gpu_message;
@@ -149,37 +147,20 @@ static void counters_fill(struct plane_executor *executor, Railmux__Executor__Co
 }
 
 int plane_report_statistics(struct plane_executor *executor, uint64_t id, report_send send, void *userdata) {
-        Railmux__Executor__CommStatistics rows[REPORT_COMMS], *pointers[REPORT_COMMS];
-        struct row_numbers numbers[REPORT_COMMS];
+        struct report_rows rows = {.send = send, .userdata = userdata, .id = id};
+        struct row_numbers numbers[REPORT_ROWS];
         Railmux__Executor__Counters counters = RAILMUX__EXECUTOR__COUNTERS__INIT;
-        struct plane_attached *comm;
 
         plane_executor_look(executor);
         counters_fill(executor, &counters);
-        comm = executor->comms;
-        do {
-                Railmux__Executor__Statistics statistics = RAILMUX__EXECUTOR__STATISTICS__INIT;
-                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
-                int r;
+        for (struct plane_attached *comm = executor->comms; comm; comm = comm->hh.next) {
+                Railmux__Executor__CommStatistics *row = report_row(&rows);
 
-                for (; comm && statistics.n_comms < REPORT_COMMS; comm = comm->hh.next) {
-                        size_t i = statistics.n_comms++;
-
-                        railmux__executor__comm_statistics__init(pointers[i] = &rows[i]);
-                        statistics_row(executor, comm, &rows[i], &numbers[i]);
-                }
-                statistics.comms = pointers;
-                statistics.more = comm != NULL;
-                if (!comm)
-                        statistics.counters = &counters;
-                message.id = id;
-                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STATISTICS;
-                message.statistics = &statistics;
-                r = send(userdata, &message);
-                if (r)
-                        return r;
-        } while (comm);
-        return 0;
+                if (!row)
+                        return rows.r;
+                statistics_row(executor, comm, row, &numbers[rows.n - 1]);
+        }
+        return report_rows_end(&rows, &counters);
 }
 
 /* Of one comm, if anything has changed. All its ranks at once: what one message says was true at one time. */

@@ -13,8 +13,6 @@
 #include "proto/frame.h"
 #include "util/clock.h"
 
-#define REPORT_COMMS 48u /* statistics rows per message, each with up to 64 numbers */
-
 _Static_assert(INVENTORY_KEYS *(sizeof(((struct comm *)NULL)->error_text) + 40) <= FRAME_BYTES_MAX,
                "failed communicators fit into a frame");
 
@@ -102,36 +100,52 @@ static void counters_fill(struct executor *executor, Railmux__Executor__Counters
         counters->cpu_ns = report_cpu_ns();
 }
 
+static int report_rows_send(struct report_rows *rows, Railmux__Executor__Counters *counters) {
+        Railmux__Executor__Statistics statistics = RAILMUX__EXECUTOR__STATISTICS__INIT;
+        Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
+
+        statistics.comms = rows->pointer;
+        statistics.n_comms = rows->n;
+        statistics.more = counters == NULL;
+        statistics.counters = counters;
+        message.id = rows->id;
+        message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STATISTICS;
+        message.statistics = &statistics;
+        rows->n = 0;
+        return rows->send(rows->userdata, &message);
+}
+
+Railmux__Executor__CommStatistics *report_row(struct report_rows *rows) {
+        Railmux__Executor__CommStatistics *row;
+
+        if (rows->n == REPORT_ROWS)
+                rows->r = report_rows_send(rows, NULL);
+        if (rows->r)
+                return NULL;
+        row = rows->pointer[rows->n] = &rows->row[rows->n];
+        rows->n++;
+        railmux__executor__comm_statistics__init(row);
+        return row;
+}
+
+int report_rows_end(struct report_rows *rows, Railmux__Executor__Counters *counters) {
+        return report_rows_send(rows, counters);
+}
+
 int report_statistics(struct executor *executor, uint64_t id, report_send send, void *userdata) {
-        Railmux__Executor__CommStatistics rows[REPORT_COMMS], *pointers[REPORT_COMMS];
-        uint32_t rung[REPORT_COMMS][PLAN_RANKS_MAX];
+        struct report_rows rows = {.send = send, .userdata = userdata, .id = id};
+        uint32_t rung[REPORT_ROWS][PLAN_RANKS_MAX];
         Railmux__Executor__Counters counters = RAILMUX__EXECUTOR__COUNTERS__INIT;
-        struct comm *comm = executor->comms;
 
         counters_fill(executor, &counters);
-        do {
-                Railmux__Executor__Statistics statistics = RAILMUX__EXECUTOR__STATISTICS__INIT;
-                Railmux__Executor__Message message = RAILMUX__EXECUTOR__MESSAGE__INIT;
-                int r;
+        for (struct comm *comm = executor->comms; comm; comm = comm->hh.next) {
+                Railmux__Executor__CommStatistics *row = report_row(&rows);
 
-                for (; comm && statistics.n_comms < REPORT_COMMS; comm = comm->hh.next) {
-                        size_t i = statistics.n_comms++;
-
-                        railmux__executor__comm_statistics__init(pointers[i] = &rows[i]);
-                        statistics_row(comm, &rows[i], rung[i]);
-                }
-                statistics.comms = pointers;
-                statistics.more = comm != NULL;
-                if (!comm)
-                        statistics.counters = &counters;
-                message.id = id;
-                message.body_case = RAILMUX__EXECUTOR__MESSAGE__BODY_STATISTICS;
-                message.statistics = &statistics;
-                r = send(userdata, &message);
-                if (r)
-                        return r;
-        } while (comm);
-        return 0;
+                if (!row)
+                        return rows.r;
+                statistics_row(comm, row, rung[rows.n - 1]);
+        }
+        return report_rows_end(&rows, &counters);
 }
 
 /* ---- failures and stalls -------------------------------------------------------------------------------------------
