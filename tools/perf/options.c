@@ -5,7 +5,6 @@
 #include <getopt.h>
 #include <math.h>
 #include <railmux/railmux.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 #include "tools/perf/pattern.h"
 #include "util/parse.h"
 
-#define BYTES_MAX  (UINT64_C(1) << 34)
+#define GIB_MAX    16u
 #define GRAPHS_MAX 10000u
 
 static const char *const op_names[PATTERN_OP_COUNT] = {
@@ -175,39 +174,11 @@ const char *options_redop_name(uint32_t redop) {
         return "?";
 }
 
-static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) {
-        va_list arguments;
-
-        va_start(arguments, format);
-        vsnprintf(error, OPTIONS_ERROR_MAX, format, arguments);
-        va_end(arguments);
-        return OPTIONS_E_USAGE;
-}
-
 #define OPS                                                                                                            \
         "all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, all_to_all_v, gather, scatter, "       \
         "sendrecv, barrier"
 #define TYPES  "int8, uint8, int32, uint32, int64, uint64, fp16, bf16, fp32, fp64, fp8_e4m3, fp8_e5m2, all"
 #define REDOPS "sum, prod, max, min, avg, premul, all"
-
-static int take_u32(const char *name, const char *text, uint32_t min, uint32_t max, uint32_t *ret_value, char *error) {
-        uint32_t value;
-
-        if (parse_u32(text, &value) != 0 || value < min || value > max)
-                return usage(error, "%s: '%.40s' is not allowed; allowed: %u to %u", name, text, min, max);
-        *ret_value = value;
-        return OPTIONS_OK;
-}
-
-static int take_size(const char *name, const char *text, uint64_t *ret_value, char *error) {
-        uint64_t value;
-
-        if (parse_size(text, &value) != 0 || value > BYTES_MAX)
-                return usage(error, "%s: '%.40s' is no size up to 16G; examples: 8, 64K, 16M", name, text);
-        *ret_value = value;
-        return OPTIONS_OK;
-}
 
 static int take_type(const char *text, struct options *o, char *error) {
         if (strcmp(text, "all") == 0) {
@@ -221,7 +192,7 @@ static int take_type(const char *text, struct options *o, char *error) {
                         o->n_types = 1;
                         return OPTIONS_OK;
                 }
-        return usage(error, "unknown type '%.40s'; use one of: " TYPES, text);
+        return options_refuse(error, "unknown type '%.40s'; use one of: " TYPES, text);
 }
 
 static int take_redop(const char *text, struct options *o, char *error) {
@@ -236,7 +207,7 @@ static int take_redop(const char *text, struct options *o, char *error) {
                         o->n_redops = 1;
                         return OPTIONS_OK;
                 }
-        return usage(error, "unknown reduction '%.40s'; use one of: " REDOPS, text);
+        return options_refuse(error, "unknown reduction '%.40s'; use one of: " REDOPS, text);
 }
 
 static int take_in_place(const char *text, uint32_t *ret_place, char *error) {
@@ -247,7 +218,7 @@ static int take_in_place(const char *text, uint32_t *ret_place, char *error) {
         else if (strcmp(text, "both") == 0)
                 *ret_place = OPTIONS_BOTH;
         else
-                return usage(error, "--in-place: '%.40s' is not allowed; allowed: 0, 1, both", text);
+                return options_refuse(error, "--in-place: '%.40s' is not allowed; allowed: 0, 1, both", text);
         return OPTIONS_OK;
 }
 
@@ -259,7 +230,7 @@ static int take_memory(const char *text, uint32_t *ret_memory, char *error) {
                         *ret_memory = i;
                         return OPTIONS_OK;
                 }
-        return usage(error, "--memory: '%.40s' is not allowed; allowed: gpu, host, shared, malloc", text);
+        return options_refuse(error, "--memory: '%.40s' is not allowed; allowed: gpu, host, shared, malloc", text);
 }
 
 static int take_sockets(const char *text, struct options *o, char *error) {
@@ -289,7 +260,7 @@ static int take_duration(const char *text, double *ret_seconds, char *error) {
         double value = strtod(text, &end);
 
         if (end == text || *end || !isfinite(value) || value <= 0)
-                return usage(error, "--duration: '%.40s' is no number of seconds above 0", text);
+                return options_refuse(error, "--duration: '%.40s' is no number of seconds above 0", text);
         *ret_seconds = value;
         return OPTIONS_OK;
 }
@@ -300,33 +271,33 @@ static int take_op(const char *text, uint32_t *ret_op, char *error) {
                         *ret_op = i;
                         return OPTIONS_OK;
                 }
-        return usage(error, "unknown operation '%.40s'; use one of: " OPS, text);
+        return options_refuse(error, "unknown operation '%.40s'; use one of: " OPS, text);
 }
 
 static int take_option(int c, const char *text, struct options *o, char *error) {
         switch (c) {
         case OPT_RANKS:
-                return take_u32("--ranks", text, 1, CREW_RANKS_MAX, &o->ranks, error);
+                return options_take_u32("--ranks", text, 1, CREW_RANKS_MAX, &o->ranks, error);
         case 'b':
-                return take_size("-b", text, &o->min_bytes, error);
+                return options_take_size("-b", text, GIB_MAX, &o->min_bytes, error);
         case 'e':
-                return take_size("-e", text, &o->max_bytes, error);
+                return options_take_size("-e", text, GIB_MAX, &o->max_bytes, error);
         case 'f':
-                return take_u32("-f", text, 2, 1u << 30, &o->factor, error);
+                return options_take_u32("-f", text, 2, 1u << 30, &o->factor, error);
         case 'd':
                 return take_type(text, o, error);
         case 'o':
                 return take_redop(text, o, error);
         case 'r':
-                return take_u32("-r", text, 0, CREW_RANKS_MAX - 1, &o->root, error);
+                return options_take_u32("-r", text, 0, CREW_RANKS_MAX - 1, &o->root, error);
         case 'w':
-                return take_u32("-w", text, 0, 1000000, &o->warmup, error);
+                return options_take_u32("-w", text, 0, 1000000, &o->warmup, error);
         case 'n':
-                return take_u32("-n", text, 0, 10000000, &o->iterations, error);
+                return options_take_u32("-n", text, 0, 10000000, &o->iterations, error);
         case 'c':
-                return take_u32("-c", text, 0, 2, &o->check, error);
+                return options_take_u32("-c", text, 0, 2, &o->check, error);
         case 'G':
-                return take_u32("-G", text, 0, GRAPHS_MAX, &o->graphs, error);
+                return options_take_u32("-G", text, 0, GRAPHS_MAX, &o->graphs, error);
         case 'J':
                 o->json = text;
                 return OPTIONS_OK;
@@ -343,9 +314,9 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
         case OPT_DURATION:
                 return take_duration(text, &o->duration_s, error);
         case OPT_COMMS:
-                return take_u32("--comms", text, 0, 1000000, &o->comms, error);
+                return options_take_u32("--comms", text, 0, 1000000, &o->comms, error);
         case OPT_MAX_BLOCKS:
-                return take_u32("--max-blocks", text, 0, 1000000, &o->max_blocks, error);
+                return options_take_u32("--max-blocks", text, 0, 1000000, &o->max_blocks, error);
         case OPT_SOCKET:
                 return take_sockets(text, o, error);
         case 'h':
@@ -356,7 +327,7 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
                        rmx_version() & 0xffu);
                 return OPTIONS_E_HELP;
         default:
-                return usage(error, "wrong option; see railmux-perf --help");
+                return options_refuse(error, "wrong option; see railmux-perf --help");
         }
 }
 
@@ -383,26 +354,27 @@ int options_parse(int argc, char **argv, struct options *ret_options, char ret_e
                         return r;
         }
         if (optind + 1 != argc)
-                return usage(ret_error, "exactly one operation is needed; see railmux-perf --help");
+                return options_refuse(ret_error, "exactly one operation is needed; see railmux-perf --help");
         r = take_op(argv[optind], &o.op, ret_error);
         if (r)
                 return r;
         if (o.root >= o.ranks)
-                return usage(ret_error, "-r %u: the ranks are 0 to %u", o.root, o.ranks - 1);
+                return options_refuse(ret_error, "-r %u: the ranks are 0 to %u", o.root, o.ranks - 1);
         if (o.min_bytes > o.max_bytes)
-                return usage(ret_error, "-b is larger than -e");
+                return options_refuse(ret_error, "-b is larger than -e");
         if (o.duration_s > 0 && o.iterations == 0)
-                return usage(ret_error, "--duration needs -n above 0");
+                return options_refuse(ret_error, "--duration needs -n above 0");
         *ret_options = o;
         return OPTIONS_OK;
 }
 
 int options_check_memory(const struct options *o, char ret_error[OPTIONS_ERROR_MAX]) {
         if (o->graphs && o->memory != OPTIONS_MEMORY_GPU)
-                return usage(ret_error, "-G: graphs need GPU memory (--memory gpu), and a daemon that serves GPUs");
+                return options_refuse(ret_error,
+                                      "-G: graphs need GPU memory (--memory gpu), and a daemon that serves GPUs");
         if (o->graphs > 1 && o->check == OPTIONS_CHECK_ALL)
-                return usage(ret_error,
-                             "-c 2 verifies every call, which in a graph of several is not possible; use -G 1");
+                return options_refuse(
+                        ret_error, "-c 2 verifies every call, which in a graph of several is not possible; use -G 1");
         return OPTIONS_OK;
 }
 

@@ -5,9 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "util/options_text.h"
+
 #define OPTIONS_TYPES_MAX  12u
 #define OPTIONS_REDOPS_MAX 6u
-#define OPTIONS_ERROR_MAX  256u
 
 enum options_place { OPTIONS_OUT_OF_PLACE = 1, OPTIONS_IN_PLACE = 2, OPTIONS_BOTH = 3 };
 enum options_memory {
@@ -18,12 +19,6 @@ enum options_memory {
         OPTIONS_MEMORIES,
 };
 enum options_check { OPTIONS_CHECK_NONE = 0, OPTIONS_CHECK_ENDS = 1, OPTIONS_CHECK_ALL = 2 };
-
-enum {
-        OPTIONS_OK = 0,
-        OPTIONS_E_HELP = 1,  /* help or version was printed */
-        OPTIONS_E_USAGE = 2, /* ret_error says what is wrong and what is allowed */
-};
 
 #define OPTIONS_SOCKETS_MAX   64u
 #define OPTIONS_SOCKETS_BYTES 8192u

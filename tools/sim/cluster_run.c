@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,16 +57,6 @@ static const struct option long_options[] = {
         {NULL, 0, NULL, 0},
 };
 
-static int usage(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int usage(char *error, const char *format, ...) {
-        va_list arguments;
-
-        va_start(arguments, format);
-        vsnprintf(error, OPTIONS_ERROR_MAX, format, arguments);
-        va_end(arguments);
-        return -EINVAL;
-}
-
 /* Those over nodes. */
 static int take_algorithm(const char *text, uint32_t *ret_algorithm, char *error) {
         char names[320];
@@ -78,19 +67,10 @@ static int take_algorithm(const char *text, uint32_t *ret_algorithm, char *error
                 return 0;
         for (uint32_t i = PLAN_HIERARCHICAL; i < PLAN_ALGORITHM_COUNT; i++)
                 length += (size_t)snprintf(names + length, sizeof(names) - length, "%s, ", plan_algorithm_name(i));
-        return usage(error, "unknown algorithm '%.40s'; use one of: %srings", text, names);
+        return options_refuse(error, "unknown algorithm '%.40s'; use one of: %srings", text, names);
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
-static int take_number(const char *name, const char *text, uint32_t most, uint32_t *ret_number, char *error) {
-        uint32_t number;
-
-        if (parse_u32(text, &number) || number < 1 || number > most)
-                return usage(error, "%s: '%.40s' is not a number from 1 to %u", name, text, most);
-        *ret_number = number;
-        return 0;
-}
-
 static int take_option(struct command *c, int option, char *error) {
         uint32_t n_nodes;
         int r;
@@ -98,13 +78,14 @@ static int take_option(struct command *c, int option, char *error) {
         switch (option) {
         case OPT_NODES:
                 n_nodes = c->cluster.n_nodes;
-                r = take_number("--nodes", optarg, CLUSTER_NODES_MAX, &c->cluster.n_nodes, error);
+                r = options_take_u32("--nodes", optarg, 1, CLUSTER_NODES_MAX, &c->cluster.n_nodes, error);
                 if (!r && c->form.boxes && c->cluster.n_nodes != n_nodes)
-                        return usage(error, "--nodes: this fabric joins %u boxes, and what crosses follows from it",
-                                     n_nodes);
+                        return options_refuse(error,
+                                              "--nodes: this fabric joins %u boxes, and what crosses follows from it",
+                                              n_nodes);
                 return r;
         case OPT_GPUS:
-                r = take_number("--ranks-per-node", optarg, CLUSTER_GPUS_MAX, &c->cluster.n_gpus, error);
+                r = options_take_u32("--ranks-per-node", optarg, 1, CLUSTER_GPUS_MAX, &c->cluster.n_gpus, error);
                 if (!r)
                         cluster_gpus(&c->cluster, c->cluster.n_gpus);
                 if (!r && c->form.own_rails)
@@ -119,7 +100,7 @@ static int take_option(struct command *c, int option, char *error) {
                 c->json = true;
                 return 0;
         default:
-                return usage(error, "wrong option; see railmux-sim %s --help", c->cluster.name);
+                return options_refuse(error, "wrong option; see railmux-sim %s --help", c->cluster.name);
         }
 }
 
@@ -127,17 +108,18 @@ static int take_words(struct command *c, int n, char **words, char *error) {
         uint64_t size;
 
         if (n < 1)
-                return usage(error, "an operation is needed, and sizes");
+                return options_refuse(error, "an operation is needed, and sizes");
         c->operation = options_operation_find(words[0]);
         if (c->operation == UINT32_MAX || plan_operation_p2p(c->operation))
-                return usage(error, "'%.40s' is no operation of all ranks; use all_reduce or the like", words[0]);
+                return options_refuse(error, "'%.40s' is no operation of all ranks; use all_reduce or the like",
+                                      words[0]);
         if (n < 2)
-                return usage(error, "%s: a size is needed, such as 1M", words[0]);
+                return options_refuse(error, "%s: a size is needed, such as 1M", words[0]);
         for (int i = 1; i < n; i++) {
                 if (c->n_sizes == SIZES_MAX)
-                        return usage(error, "more than %u sizes", SIZES_MAX);
+                        return options_refuse(error, "more than %u sizes", SIZES_MAX);
                 if (parse_size(words[i], &size) || size > UINT64_C(1) << 40)
-                        return usage(error, "'%.40s' is no size; write 65536, 64K, 1M or 1G", words[i]);
+                        return options_refuse(error, "'%.40s' is no size; write 65536, 64K, 1M or 1G", words[i]);
                 c->sizes[c->n_sizes++] = size;
         }
         return 0;
@@ -152,16 +134,16 @@ static int command_parse(int argc, char **argv, struct command *c, char *error) 
         while (!r && (option = getopt_long(argc - 1, argv + 1, "h", long_options, NULL)) != -1)
                 r = take_option(c, option, error);
         if (!r && c->cluster.n_nodes == 1 && c->form.host)
-                return usage(error,
-                             "one node of the host backend is not predicted by formulas; see railmux-sim OP --host");
+                return options_refuse(
+                        error, "one node of the host backend is not predicted by formulas; see railmux-sim OP --host");
         if (!r && c->cluster.n_nodes == 1 && c->cluster.one.factor <= 0)
-                return usage(error, "%.80s: of one such node alone nothing is known, of two or more there is",
-                             c->cluster.name);
+                return options_refuse(error, "%.80s: of one such node alone nothing is known, of two or more there is",
+                                      c->cluster.name);
         if (!r)
                 r = take_words(c, argc - 1 - optind, argv + 1 + optind, error);
         if (!r && c->wish.algorithm && cluster_load_of(&c->cluster, c->operation, c->wish.algorithm, 1, &load))
-                return usage(error, "%s has no algorithm %s there; those it has are shown without --algorithm",
-                             plan_operation_name(c->operation), cluster_algorithm_name(c->wish.algorithm));
+                return options_refuse(error, "%s has no algorithm %s there; those it has are shown without --algorithm",
+                                      plan_operation_name(c->operation), cluster_algorithm_name(c->wish.algorithm));
         return r;
 }
 
@@ -327,6 +309,6 @@ int cluster_run(int argc, char **argv) {
         if (!r)
                 return c.json ? print_json(&c, results) : EXIT_RIGHT;
         json_decref(results);
-        fprintf(stderr, "railmux-sim: %s\n", r == -EINVAL ? error : strerror(-r));
-        return r == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+        fprintf(stderr, "railmux-sim: %s\n", r == OPTIONS_E_USAGE || r == -EINVAL ? error : strerror(-r));
+        return r == OPTIONS_E_USAGE || r == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
 }

@@ -2,7 +2,6 @@
 #include "tools/sim/options.h"
 
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@
 #include "util/parse.h"
 #include "util/type.h"
 
-#define BYTES_MAX      (UINT64_C(1) << 40)
+#define GIB_MAX        1024u
 #define OPERATIONS_MAX 32u
 #define GPU_RANKS_MAX  64u /* of a communicator */
 #define RAILS_MAX      16u /* FABRIC_RAILS_MAX */
@@ -114,34 +113,6 @@ uint32_t options_algorithm_find(const char *name) {
         return UINT32_MAX;
 }
 
-static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int usage(char error[OPTIONS_ERROR_MAX], const char *format, ...) {
-        va_list arguments;
-
-        va_start(arguments, format);
-        vsnprintf(error, OPTIONS_ERROR_MAX, format, arguments);
-        va_end(arguments);
-        return OPTIONS_E_USAGE;
-}
-
-static int take_u32(const char *name, const char *text, uint32_t min, uint32_t max, uint32_t *ret_value, char *error) {
-        uint32_t value;
-
-        if (parse_u32(text, &value) != 0 || value < min || value > max)
-                return usage(error, "%s: '%.40s' is not allowed; allowed: %u to %u", name, text, min, max);
-        *ret_value = value;
-        return OPTIONS_OK;
-}
-
-static int take_size(const char *name, const char *text, uint64_t *ret_value, char *error) {
-        uint64_t value;
-
-        if (parse_size(text, &value) != 0 || value > BYTES_MAX)
-                return usage(error, "%s: '%.40s' is no size up to 1024G; examples: 8, 64K, 16M", name, text);
-        *ret_value = value;
-        return OPTIONS_OK;
-}
-
 static int take_algorithm(const char *text, uint32_t *ret_algorithm, char *error) {
         char names[160];
         size_t length = 0;
@@ -151,7 +122,7 @@ static int take_algorithm(const char *text, uint32_t *ret_algorithm, char *error
                 return OPTIONS_OK;
         for (uint32_t i = PLAN_ALGORITHM_NONE + 1; i < PLAN_HIERARCHICAL; i++) /* those of one node */
                 length += (size_t)snprintf(names + length, sizeof(names) - length, "%s, ", plan_algorithm_name(i));
-        return usage(error, "unknown algorithm '%.40s'; use one of: %sall", text, names);
+        return options_refuse(error, "unknown algorithm '%.40s'; use one of: %sall", text, names);
 }
 
 static int take_operation(const char *text, uint32_t *ret_operation, char *error) {
@@ -165,7 +136,7 @@ static int take_operation(const char *text, uint32_t *ret_operation, char *error
                 if (plan_algorithm_at(i, 1, 0) != PLAN_ALGORITHM_NONE)
                         length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", length ? ", " : "",
                                                    plan_operation_name(i));
-        return usage(error, "unknown operation '%.40s'; use one of: %s", text, names);
+        return options_refuse(error, "unknown operation '%.40s'; use one of: %s", text, names);
 }
 
 /* NxG */
@@ -177,9 +148,9 @@ static int take_nodes(const char *text, struct options *o, char *error) {
                 memcpy(nodes, text, (size_t)(by - text));
         if (!by || parse_u32(nodes, &o->nodes) != 0 || parse_u32(by + 1, &o->gpus) != 0 || o->nodes < 1 ||
             o->gpus < 1 || o->nodes > GPU_RANKS_MAX || o->gpus > GPU_RANKS_MAX || o->nodes * o->gpus > GPU_RANKS_MAX)
-                return usage(error,
-                             "--nodes: '%.40s' is not allowed; allowed: NxG, as 2x4, with at most %u ranks in all",
-                             text, GPU_RANKS_MAX);
+                return options_refuse(
+                        error, "--nodes: '%.40s' is not allowed; allowed: NxG, as 2x4, with at most %u ranks in all",
+                        text, GPU_RANKS_MAX);
         return OPTIONS_OK;
 }
 
@@ -189,7 +160,7 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
         switch (c) {
         case OPT_RANKS:
                 o->ranks_given = true;
-                return take_u32("--ranks", text, 1, PLAN_RANKS_MAX, &o->ranks, error);
+                return options_take_u32("--ranks", text, 1, PLAN_RANKS_MAX, &o->ranks, error);
         case OPT_TOPOLOGY:
                 o->topology = text;
                 return OPTIONS_OK;
@@ -197,23 +168,24 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
                 o->host = true;
                 return OPTIONS_OK;
         case OPT_WORKERS:
-                return take_u32("--workers", text, 1, 4096, &o->workers, error);
+                return options_take_u32("--workers", text, 1, 4096, &o->workers, error);
         case 'b':
-                return take_size("-b", text, &o->min_bytes, error);
+                return options_take_size("-b", text, GIB_MAX, &o->min_bytes, error);
         case 'e':
-                return take_size("-e", text, &o->max_bytes, error);
+                return options_take_size("-e", text, GIB_MAX, &o->max_bytes, error);
         case 'f':
-                return take_u32("-f", text, 2, 1u << 30, &o->factor, error);
+                return options_take_u32("-f", text, 2, 1u << 30, &o->factor, error);
         case OPT_SIZE:
-                r = take_size("--size", text, &o->min_bytes, error);
+                r = options_take_size("--size", text, GIB_MAX, &o->min_bytes, error);
                 o->max_bytes = o->min_bytes;
                 return r;
         case 'd':
                 o->type = options_type_find(text);
-                return o->type == UINT32_MAX ? usage(error, "unknown type '%.40s'; see railmux-sim --help", text)
-                                             : OPTIONS_OK;
+                return o->type == UINT32_MAX
+                               ? options_refuse(error, "unknown type '%.40s'; see railmux-sim --help", text)
+                               : OPTIONS_OK;
         case 'r':
-                return take_u32("-r", text, 0, PLAN_RANKS_MAX - 1, &o->root, error);
+                return options_take_u32("-r", text, 0, PLAN_RANKS_MAX - 1, &o->root, error);
         case OPT_ALGORITHM:
                 return take_algorithm(text, &o->algorithm, error);
         case OPT_CONSTANTS:
@@ -222,7 +194,7 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
         case OPT_NODES:
                 return take_nodes(text, o, error);
         case OPT_RAILS:
-                return take_u32("--rails", text, 1, RAILS_MAX, &o->rails, error);
+                return options_take_u32("--rails", text, 1, RAILS_MAX, &o->rails, error);
         case 'o':
                 o->output = text;
                 return OPTIONS_OK;
@@ -236,22 +208,22 @@ static int take_option(int c, const char *text, struct options *o, char *error) 
                 printf("railmux-sim %d.%d.%d\n", RMX_VERSION_MAJOR, RMX_VERSION_MINOR, RMX_VERSION_PATCH);
                 return OPTIONS_E_HELP;
         default:
-                return usage(error, "wrong option; see railmux-sim --help");
+                return options_refuse(error, "wrong option; see railmux-sim --help");
         }
 }
 
 static int take_command(int n_words, char **words, struct options *o, char *error) {
         if (n_words < 1)
-                return usage(error, "an operation is needed; see railmux-sim --help");
+                return options_refuse(error, "an operation is needed; see railmux-sim --help");
         if (strcmp(words[0], "fit") == 0) {
                 o->command = OPTIONS_FIT;
                 o->files = words + 1;
                 o->n_files = (uint32_t)n_words - 1;
-                return n_words > 1 ? OPTIONS_OK : usage(error, "fit needs results of railmux-perf -J");
+                return n_words > 1 ? OPTIONS_OK : options_refuse(error, "fit needs results of railmux-perf -J");
         }
         if (strcmp(words[0], "choices") == 0) {
                 o->command = OPTIONS_CHOICES;
-                return n_words == 1 ? OPTIONS_OK : usage(error, "choices: '%.40s' is too much", words[1]);
+                return n_words == 1 ? OPTIONS_OK : options_refuse(error, "choices: '%.40s' is too much", words[1]);
         }
         if (strcmp(words[0], "verify") == 0) {
                 o->command = OPTIONS_VERIFY;
@@ -259,7 +231,7 @@ static int take_command(int n_words, char **words, struct options *o, char *erro
                 words++;
         }
         if (n_words != 1)
-                return usage(error, "exactly one operation is needed; see railmux-sim --help");
+                return options_refuse(error, "exactly one operation is needed; see railmux-sim --help");
         return take_operation(words[0], &o->operation, error);
 }
 
@@ -280,17 +252,19 @@ int options_parse(int argc, char **argv, struct options *ret_options, char ret_e
         if (o.max_bytes == UINT64_MAX)
                 o.max_bytes = o.min_bytes;
         if (o.min_bytes > o.max_bytes)
-                return usage(ret_error, "-b is larger than -e");
+                return options_refuse(ret_error, "-b is larger than -e");
         if (o.topology && o.host)
-                return usage(ret_error, "--topology and --host exclude each other");
+                return options_refuse(ret_error, "--topology and --host exclude each other");
         if (o.output && o.command != OPTIONS_FIT)
-                return usage(ret_error, "-o is for fit only");
+                return options_refuse(ret_error, "-o is for fit only");
         if (o.nodes && o.command != OPTIONS_CHOICES)
-                return usage(ret_error, "--nodes is for choices only; with a topology (mi300x:8x8) plans are shown");
+                return options_refuse(ret_error,
+                                      "--nodes is for choices only; with a topology (mi300x:8x8) plans are shown");
         if (o.nodes && (o.ranks_given || o.topology || o.host || (o.constants && !o.workers)))
-                return usage(ret_error, "--nodes says which ranks there are, and their constants are railmuxd's own");
+                return options_refuse(ret_error,
+                                      "--nodes says which ranks there are, and their constants are railmuxd's own");
         if (o.rails && !o.nodes)
-                return usage(ret_error, "--rails belongs to --nodes");
+                return options_refuse(ret_error, "--rails belongs to --nodes");
         if (o.nodes)
                 o.ranks = o.nodes * o.gpus;
         o.rails = o.rails ? o.rails : 1;

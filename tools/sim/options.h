@@ -5,10 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPTIONS_ERROR_MAX     384
-#define OPTIONS_ALGORITHM_ALL UINT32_MAX
+#include "util/options_text.h"
 
-enum { OPTIONS_OK = 0, OPTIONS_E_HELP = 1, OPTIONS_E_USAGE = 2 };
+#define OPTIONS_ALGORITHM_ALL UINT32_MAX
 
 enum options_command { OPTIONS_RUN = 0, OPTIONS_CHOICES, OPTIONS_VERIFY, OPTIONS_FIT };
 
