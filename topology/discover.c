@@ -11,20 +11,12 @@
 #include <string.h>
 #include <strings.h>
 
+#include "topology/hwloc_private.h"
 #include "topology/kfd.h"
 #include "topology/machine.h"
 #include "topology/nic.h"
 #include "topology/topology.h"
 #include "util/cleanup.h"
-
-static void hwloc_freep(hwloc_topology_t *hwloc) {
-        if (*hwloc)
-                hwloc_topology_destroy(*hwloc);
-}
-
-static int failed(void) {
-        return errno > 0 ? -errno : -EIO;
-}
 
 static int look(hwloc_topology_t *ret_hwloc) {
         static const char *const barred[] = {"pci", "cuda", "nvml", "rsmi", "levelzero", "opencl", "gl"};
@@ -32,11 +24,11 @@ static int look(hwloc_topology_t *ret_hwloc) {
 
         errno = 0;
         if (hwloc_topology_init(&hwloc) < 0)
-                return failed();
+                return hwloc_failed();
         for (size_t i = 0; i < sizeof(barred) / sizeof(barred[0]); i++)
                 hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, barred[i]);
         if (hwloc_topology_set_io_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_ALL) < 0 || hwloc_topology_load(hwloc) < 0)
-                return failed();
+                return hwloc_failed();
         *ret_hwloc = hwloc;
         hwloc = NULL;
         return 0;

@@ -9,21 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topology/hwloc_private.h"
 #include "topology/topology.h"
 #include "util/cleanup.h"
 
 /* What a copy between workers reaches in cache (plan/cost.c has the same figure from the same measurement). */
 #define HOST_BYTES_PER_SECOND UINT64_C(100000000000)
 #define HOST_LATENCY_NS       200u
-
-static void hwloc_freep(hwloc_topology_t *hwloc) {
-        if (*hwloc)
-                hwloc_topology_destroy(*hwloc);
-}
-
-static int failed(void) {
-        return errno > 0 ? -errno : -EIO;
-}
 
 static int host_cpus(struct topology *topology, hwloc_topology_t hwloc) {
         int n_numa = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_NUMANODE);
@@ -87,7 +79,7 @@ int topology_host(uint32_t n_gpus, struct topology **ret_topology) {
                 return TOPOLOGY_E_INVALID;
         errno = 0;
         if (hwloc_topology_init(&hwloc) < 0 || hwloc_topology_load(hwloc) < 0)
-                return failed();
+                return hwloc_failed();
         r = topology_new(&topology);
         if (!r)
                 r = host_cpus(topology, hwloc);

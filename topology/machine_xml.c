@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "topology/hwloc_private.h"
 #include "topology/machine.h"
 #include "topology/topology.h"
 #include "topology/xml.h"
@@ -23,11 +24,6 @@
 
 /* How the child ends. Other numbers are a sanitizer's. */
 enum { CHILD_READ = 0, CHILD_INVALID = 10, CHILD_NO_MEMORY = 11 };
-
-static void hwloc_freep(hwloc_topology_t *hwloc) {
-        if (*hwloc)
-                hwloc_topology_destroy(*hwloc);
-}
 
 static int read_here(const char *text, size_t size, struct topology **ret_topology) {
         _cleanup_(hwloc_freep) hwloc_topology_t hwloc = NULL;

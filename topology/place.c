@@ -12,16 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "topology/hwloc_private.h"
+
 #define NODES_ONLINE "/sys/devices/system/node/online"
 
 struct topology_place {
         hwloc_topology_t hwloc; /* NULL: one node, nothing to place */
         uint32_t n_numa;
 };
-
-static int failed(void) {
-        return errno > 0 ? -errno : -EIO;
-}
 
 /* One number in the kernel's list, and nobody wants hwloc to see another host. */
 static bool one_node_only(void) {
@@ -53,11 +51,11 @@ int topology_place_new(struct topology_place **ret_place) {
         errno = 0;
         if (hwloc_topology_init(&place->hwloc) < 0) {
                 free(place);
-                return failed();
+                return hwloc_failed();
         }
         if (hwloc_topology_load(place->hwloc) < 0) {
                 topology_place_free(place);
-                return failed();
+                return hwloc_failed();
         }
         n = hwloc_get_nbobjs_by_type(place->hwloc, HWLOC_OBJ_NUMANODE);
         place->n_numa = n > 0 ? (uint32_t)n : 1;
@@ -92,5 +90,6 @@ int topology_place_thread(const struct topology_place *place, uint32_t numa) {
                 return 0;
         if (!node)
                 return -ERANGE;
-        return hwloc_set_cpubind(place->hwloc, node->cpuset, HWLOC_CPUBIND_THREAD) < 0 ? failed() : 0;
+        errno = 0;
+        return hwloc_set_cpubind(place->hwloc, node->cpuset, HWLOC_CPUBIND_THREAD) < 0 ? hwloc_failed() : 0;
 }
