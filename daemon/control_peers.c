@@ -27,6 +27,7 @@ static void control_peer(const struct peer_row *from, void *data) {
         row->address = control_answer_text(answer, "%s", peer_address(from->peer));
         row->state = control_answer_text(answer, "%s", from->state);
         row->boot = peer_boot(from->peer);
+        row->protocol = peer_version(from->peer);
         row->since_ns = from->since_ns ? clock_now_ns() - from->since_ns : 0;
         row->tls = from->tls;
         row->dialled = from->dialled;
@@ -56,6 +57,7 @@ void control_peers_rows(struct control_answer *answer, const struct peers *peers
         row->address = control_answer_text(answer, "%s", peers_address(peers));
         row->state = control_answer_text(answer, "self");
         row->boot = peers_boot(peers);
+        row->protocol = PEER_PROTOCOL_MAX;
         row->tls = peers_tls(peers) != NULL;
         row->error = control_answer_text(answer, "%s", peers_deaf(peers) ? peers_deaf(peers) : "");
         row->cluster = control_answer_text(answer, "%s", peers_cluster(peers));

@@ -245,6 +245,9 @@ static void assert_one_peer(const struct node *node) {
         assert_string_equal(json_string_value(json_object_get(peer, "state")), "up");
         assert_int_equal(json_integer_value(json_object_get(peer, "losses")), 0);
         assert_int_equal(json_integer_value(json_object_get(peer, "holds")), 0);
+        assert_true(json_integer_value(json_object_get(peer, "protocol")) > 0); /* that of both, as both are alike */
+        assert_true(
+                json_equal(json_object_get(peer, "protocol"), json_object_get(json_array_get(rows, 0), "protocol")));
         json_decref(root);
 }
 

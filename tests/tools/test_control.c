@@ -647,9 +647,11 @@ static void test_peers(void **state) {
         assert_string_equal(reply->peers[0]->node, "ab000000000000000000000000000000");
         assert_string_equal(reply->peers[0]->address, peers_address(cluster.peers));
         assert_true(reply->peers[0]->boot == peers_boot(cluster.peers));
+        assert_int_equal(reply->peers[0]->protocol, PEER_PROTOCOL_MAX);
         assert_string_equal(reply->peers[1]->address, "127.0.0.1:1");
         assert_string_equal(reply->peers[1]->node, "");
         assert_int_equal(reply->peers[1]->holds, 1);
+        assert_int_equal(reply->peers[1]->protocol, 0); /* not connected */
         forget(reply);
         reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_METRICS);
         {

@@ -434,6 +434,7 @@ static void test_peers(void **state) {
         self.name = (char *)"node1";
         self.node = (char *)"0011223344556677";
         self.address = (char *)"10.0.0.1:7600";
+        self.protocol = 5;
         self.tls = true;
         up.state = (char *)"up";
         up.name = (char *)"node2";
@@ -445,6 +446,7 @@ static void test_peers(void **state) {
         up.sent_messages = 7;
         up.received_messages = 8;
         up.losses = 1;
+        up.protocol = 4;
         gone.state = (char *)"waiting";
         gone.address = (char *)"node3:7600";
         gone.error = (char *)"Connection refused";
@@ -452,14 +454,15 @@ static void test_peers(void **state) {
         assert_non_null(out);
         assert_int_equal(show_peers(&answer, &options, out), 0);
         fclose(out);
-        assert_string_equal(text, "NODE   ID        ADDRESS        STATE     SINCE  TLS  DIALLED     RTT  SENT  "
-                                  "RECEIVED  QUEUED  LOSSES  ERROR\n"
-                                  "node1  00112233  10.0.0.1:7600  self          -  yes  -             -     0         "
-                                  "0     0 B       0  -\n"
-                                  "node2  8899aabb  10.0.0.2:7600  up       90.0 s  yes  here     123 us     7         "
-                                  "8     0 B       1  -\n"
-                                  "-      -         node3:7600     waiting       -  -    -             -     0         "
-                                  "0     0 B       0  Connection refused\n");
+        assert_string_equal(
+                text, "NODE   ID        ADDRESS        STATE     SINCE  PROTOCOL  TLS  DIALLED     RTT  SENT  "
+                      "RECEIVED  QUEUED  LOSSES  ERROR\n"
+                      "node1  00112233  10.0.0.1:7600  self          -         5  yes  -             -     0         "
+                      "0     0 B       0  -\n"
+                      "node2  8899aabb  10.0.0.2:7600  up       90.0 s         4  yes  here     123 us     7         "
+                      "8     0 B       1  -\n"
+                      "-      -         node3:7600     waiting       -         -  -    -             -     0         "
+                      "0     0 B       0  Connection refused\n");
         free(text);
 }
 

@@ -173,6 +173,7 @@ json_t *json_peers(const struct answer *answer) {
                 o = json_with(o, "address", json_text(p->address));
                 o = json_with(o, "state", json_text(p->state));
                 o = json_with(o, "boot", json_number(p->boot));
+                o = json_with(o, "protocol", json_number(p->protocol));
                 o = json_with(o, "since_ns", json_number(p->since_ns));
                 o = json_with(o, "tls", json_boolean(p->tls));
                 o = json_with(o, "dialled", json_boolean(p->dialled));

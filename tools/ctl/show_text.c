@@ -195,8 +195,9 @@ static void show_gpu_device(struct table *table, const Railmux__Control__Gpu *g)
 }
 
 int show_peers(const struct answer *answer, const struct show_options *options, FILE *out) {
-        static const char *const headers[] = {"NODE", "ID",    "ADDRESS",   "STATE",   ">SINCE",  "TLS",   "DIALLED",
-                                              ">RTT", ">SENT", ">RECEIVED", ">QUEUED", ">LOSSES", "ERROR", NULL};
+        static const char *const headers[] = {"NODE",      "ID",      "ADDRESS", "STATE", ">SINCE",
+                                              ">PROTOCOL", "TLS",     "DIALLED", ">RTT",  ">SENT",
+                                              ">RECEIVED", ">QUEUED", ">LOSSES", "ERROR", NULL};
         struct table table;
 
         (void)options;
@@ -211,6 +212,10 @@ int show_peers(const struct answer *answer, const struct show_options *options, 
                 table_cell(&table, "%s", p->state);
                 if (p->since_ns)
                         table_age(&table, p->since_ns);
+                else
+                        table_cell(&table, "%s", "");
+                if (p->protocol)
+                        table_cell(&table, "%u", p->protocol);
                 else
                         table_cell(&table, "%s", "");
                 table_cell(&table, "%s", !self && !up ? "" : p->tls ? "yes" : "no");
