@@ -59,7 +59,9 @@ struct fabric_node {
 /* Milliseconds; 0 means the default. */
 struct fabric_times {
         uint32_t heartbeat; /* a silent connection is asked after this time: 200 */
-        uint32_t deadline;  /* and given up after this: 800; one that nobody answers is begun anew after half of it */
+        /* And given up after this: 800; one that nobody answers is begun anew after half of it. A rail whose adapter
+         * keeps its thread for as long is given no more messages meanwhile. */
+        uint32_t deadline;
         /* One on which the peer says something and acknowledges nothing is given up after ten of these, and as long as
          * what is under way would take at a hundredth of the rail's speed. */
         uint32_t handshake; /* of a new connection, all of it: 5000; its route is suspect after a deadline of that */

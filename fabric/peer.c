@@ -340,12 +340,12 @@ static bool peer_has_work(const struct fabric *fabric, const struct fabric_peer 
 }
 
 /* A connection on a route that is down is none: it may have come in the moment when the route went down, and nothing
- * goes over it before the hold-down is over. */
+ * goes over it before the hold-down is over. Nor is one of a rail whose thread hangs. */
 static bool peer_has_way(const struct fabric_peer *peer) {
         for (size_t i = 0; i < peer->n_routes && peer->n_up > 0; i++) {
                 const struct fabric_route *route = peer->routes[i];
 
-                if (route->health.state == FABRIC_DOWN)
+                if (route->health.state == FABRIC_DOWN || route->rail->stuck)
                         continue;
                 for (unsigned int k = 0; k < FABRIC_N_CLASSES; k++)
                         if (route->ports[k].conn && route->ports[k].conn->state == CONN_UP)

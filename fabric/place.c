@@ -67,7 +67,7 @@ static unsigned int route_badness(const struct fabric_route *route) {
                 [FABRIC_UP] = 0, [FABRIC_SUSPECT] = 1, [FABRIC_PROBING] = 4, [FABRIC_DOWN] = 5};
         unsigned int badness;
 
-        if (!route->rail->enabled)
+        if (!route->rail->enabled || route->rail->stuck)
                 return 8;
         badness = by_state[route->health.state];
         /* A rail that is to be drained still serves those that have nothing else. */

@@ -183,6 +183,7 @@ struct fabric_rail {
         uint32_t n_strangers, n_up;
         uint64_t tick_ns, ack_ns;
         uint64_t away_ns; /* since when it is in a call of its adapter, without the lock; 0: it is not */
+        bool stuck;       /* for so long that it is given nothing any more; see rail_give_up() */
         uint8_t *scratch;
         /* Estimate of the bandwidth. */
         uint64_t flight_bytes, estimate, measure_ns, measure_bytes;
@@ -431,6 +432,9 @@ void rail_wake(struct fabric_rail *rail);
 void rail_free(struct fabric_rail *rail);
 void rails_free(struct fabric *fabric);
 bool rail_measure(struct fabric_rail *rail, uint64_t now_ns);
+/* By the taking thread, which is in no adapter: all rails' threads may be in theirs, and nobody looks after peers then.
+ * Returns for how many milliseconds it may sleep, -1 for ever. */
+int rails_watch(struct fabric *fabric, uint64_t now_ns);
 /* dial.c */
 void route_dial(struct fabric *fabric, struct fabric_route *route, uint64_t now_ns);
 void rail_accept(struct fabric_rail *rail, uint64_t now_ns);

@@ -130,11 +130,32 @@ static const char *const route_why[] = {[FABRIC_UP] = "the peer has had time to 
                                         [FABRIC_DOWN] = "it does not come up",
                                         [FABRIC_PROBING] = "the hold-down is over"};
 
+/* Its thread hangs in its adapter, and nobody else sees what its routes are like, nor takes what is given to them. What
+ * is on its connections has to wait for it (recover.c); what is not goes over others. */
+static void rail_give_up(struct fabric_rail *rail, uint64_t now_ns) {
+        struct fabric *fabric = rail->fabric;
+        struct fabric_route *route;
+
+        rail->stuck = true;
+        DL_FOREACH(rail->routes, route) {
+                if (route_late(&route->health, &fabric->limits, now_ns))
+                        route_changed(fabric, route, "its adapter does not answer");
+                else
+                        route_replace(fabric, route);
+        }
+}
+
 /* By whichever rail's thread comes first: each can hang in its adapter, for as long as a minute. */
 static void peers_check(struct fabric *fabric, uint64_t now_ns) {
         struct fabric_peer *peer, *tmp;
 
         fabric->checked_ns = now_ns;
+        for (size_t i = 0; i < fabric->n_rails; i++) {
+                struct fabric_rail *rail = fabric->rails[i];
+
+                if (!rail->stuck && rail->away_ns && time_passed(now_ns, rail->away_ns) >= fabric->deadline_ns)
+                        rail_give_up(rail, now_ns);
+        }
         HASH_ITER(hh, fabric->peers, peer, tmp) {
                 if (peer->waiting && peer->n_routes > 0)
                         peer_place_waiting(fabric, peer);
@@ -142,6 +163,23 @@ static void peers_check(struct fabric *fabric, uint64_t now_ns) {
                 if (peer->lost && fabric_tell_lost(fabric, peer))
                         peer->lost = NULL;
         }
+}
+
+int rails_watch(struct fabric *fabric, uint64_t now_ns) {
+        bool hang = true;
+
+        for (size_t i = 0; i < fabric->n_rails; i++) {
+                const struct fabric_rail *rail = fabric->rails[i];
+
+                if (!rail->nic)
+                        return -1; /* its thread hangs nowhere */
+                hang &= rail->away_ns && time_passed(now_ns, rail->away_ns) >= fabric->deadline_ns;
+        }
+        if (fabric->n_rails == 0 || !fabric->peers)
+                return -1;
+        if (hang)
+                peers_check(fabric, now_ns);
+        return (int)(fabric->deadline_ns / 2000000u) + 1;
 }
 
 static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interval_ns) {

@@ -169,7 +169,7 @@ static bool taker_sees_work(const struct taker *taker) {
         return false;
 }
 
-static void taker_sleep(struct taker *taker) {
+static void taker_sleep(struct taker *taker, int wait_ms) {
         struct fabric *fabric = taker->fabric;
         struct pollfd fds[] = {{.fd = fabric->doorbell_fd, .events = POLLIN},
                                {.fd = fabric->taker_fd, .events = POLLIN}};
@@ -179,7 +179,7 @@ static void taker_sleep(struct taker *taker) {
                 atomic_store_explicit(&taker->areas[i]->memory->fabric_asleep, 1, memory_order_relaxed);
         atomic_thread_fence(memory_order_seq_cst);
         if (!taker_sees_work(taker)) {
-                (void)poll(fds, 2, taker->again_ns ? TAKER_AGAIN_MS : -1);
+                (void)poll(fds, 2, taker->again_ns ? TAKER_AGAIN_MS : wait_ms);
                 if (fds[0].revents)
                         fabric_unring(fabric->doorbell_fd);
                 if (fds[1].revents)
@@ -220,10 +220,13 @@ void *taker_run(void *data) {
                 yielder_note(&fabric->looks, looked_ns, now_ns, YIELDER_LOOKS_REST_NS);
                 looked_ns = now_ns;
                 if (now_ns - busy_ns >= fabric->spin_ns || yielder_rests(&fabric->looks, now_ns)) {
+                        int wait_ms;
+
                         fabric_lock(fabric);
                         fabric->counters.sleeps++;
+                        wait_ms = rails_watch(fabric, now_ns);
                         pthread_mutex_unlock(&fabric->lock);
-                        taker_sleep(&taker);
+                        taker_sleep(&taker, wait_ms);
                         /* An area that has gone must not be touched: those that go wait for us to look at the table. */
                         taker_wake_up(&taker);
                         busy_ns = looked_ns = clock_now_ns();

@@ -32,7 +32,8 @@ static void link_say(struct fabric_conn *conn, const void *bytes, uint32_t size)
         conn->rail->again = true;
 }
 
-/* What an adapter is asked for may take long: the others have the lock meanwhile, and know of it (peer_count_up()). */
+/* What an adapter is asked for may take long: the others have the lock meanwhile, and know of it (peer_count_up(),
+ * rail_give_up()). */
 static void rail_leave(struct fabric_rail *rail) {
         rail->away_ns = clock_now_ns();
         pthread_mutex_unlock(&rail->fabric->lock);
@@ -41,6 +42,7 @@ static void rail_leave(struct fabric_rail *rail) {
 static void rail_return(struct fabric_rail *rail) {
         pthread_mutex_lock(&rail->fabric->lock);
         rail->away_ns = 0;
+        rail->stuck = false;
 }
 
 /* Without the lock; 0 or a negative errno. What there is of it is taken down by link_end(). */

@@ -509,91 +509,6 @@ static bool nic_is_fatal(struct broken *broken, uint32_t node, uint32_t rail) {
         return fatal;
 }
 
-/* An adapter whose firmware hangs when a queue pair is to be made. */
-static struct {
-        pthread_mutex_t lock;
-        pthread_cond_t changed;
-        const char *device; /* NULL: none */
-        uint32_t waiting;
-} hang = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static struct ibv_qp *hang_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr) {
-        pthread_mutex_lock(&hang.lock);
-        hang.waiting++;
-        while (hang.device && strcmp(hang.device, pd->context->device->name) == 0)
-                pthread_cond_wait(&hang.changed, &hang.lock);
-        hang.waiting--;
-        pthread_mutex_unlock(&hang.lock);
-        return fake_verbs()->create_qp(pd, attr);
-}
-
-static uint32_t hang_set(const char *device) {
-        uint32_t waiting;
-
-        pthread_mutex_lock(&hang.lock);
-        hang.device = device;
-        waiting = hang.waiting;
-        pthread_cond_broadcast(&hang.changed);
-        pthread_mutex_unlock(&hang.lock);
-        return waiting;
-}
-
-/* A word to the other node that changes nothing there. */
-static void broken_say(struct broken *broken) {
-        const struct rig *rig = &broken->rig;
-        const struct rig_channel *channel = rig->channels;
-        struct net_descriptor d = {.kind = NET_CREDIT};
-        const uint64_t one = 1;
-
-        while (rig->node_of[channel->source] == 0)
-                channel++;
-        d.source = (uint8_t)channel->destination;
-        d.destination = (uint8_t)channel->source;
-        d.line_offset = channel->offset;
-        net_area_post(rig->nodes[0].area, &d);
-        if (net_area_wake_fabric(rig->nodes[0].area))
-                assert_int_equal(write(fabric_doorbell_fd(rig->nodes[0].fabric), &one, sizeof(one)), sizeof(one));
-}
-
-/* The thread of the first rail hangs in its adapter, and the other rail is cut: that is told all the same. */
-static void test_hangs(void **state) {
-        struct rig_options options = usual(20000, 1000000);
-        uint64_t end_ns = clock_now_ns() + UINT64_C(40000000000) * time_scale();
-        const struct rig_place place = rig_place(RIG_FAKE, 0, 0);
-        static struct broken broken;
-        static struct verbs_api api;
-
-        (void)state;
-        options.times.heartbeat = 40 * (uint32_t)time_scale();
-        options.times.deadline = 250 * (uint32_t)time_scale();
-        options.times.unreachable = 100 * (uint32_t)time_scale();
-        fake_rig_begin(&(struct fake_options){.timeout_ms = 20});
-        api = *fake_verbs();
-        api.create_qp = hang_create_qp;
-        rig_verbs = &api;
-        rig_new(&broken.rig, &options);
-        broken_go(&broken, 20);
-        while (hang_set(place.hca) == 0) {
-                fake_qp_fatal(fake_qp_any(fake_rig_device(0, 0)));
-                broken_go(&broken, 1);
-                assert_true(clock_now_ns() < end_ns);
-        }
-        rig_dispatch(&broken.rig);
-        broken.rig.nodes[0].unreachable = 0;
-        fake_port(fake_rig_device(0, 1), false, 0);
-        broken_say(&broken);
-        while (broken.rig.nodes[0].unreachable == 0) {
-                rig_dispatch(&broken.rig);
-                if (clock_now_ns() > end_ns)
-                        fail_msg("nobody says that node 1 cannot be reached");
-                sched_yield();
-        }
-        hang_set(NULL);
-        fake_port(fake_rig_device(0, 1), true, 0);
-        broken_go(&broken, 20);
-        broken_free(&broken);
-}
-
 /* An adapter that is gone for good takes its rail with it and nothing else: its thread rests. */
 static void test_device_fatal(void **state) {
         uint64_t end_ns = clock_now_ns() + UINT64_C(60000000000) * time_scale(), turns, events;
@@ -724,7 +639,6 @@ int main(void) {
                 cmocka_unit_test(test_calls_fail),
                 cmocka_unit_test(test_ports_and_gids),
                 cmocka_unit_test(test_unreachable),
-                cmocka_unit_test(test_hangs),
                 cmocka_unit_test(test_device_fatal),
                 cmocka_unit_test(test_little_inline),
                 cmocka_unit_test(test_many_channels),
