@@ -135,7 +135,6 @@ static void test_even(void **state) {
                 for (uint32_t n_ranks = 1; n_ranks <= 8; n_ranks += n_ranks < 4 ? 1 : 2)
                         assert_true(check_world(n_nodes, n_ranks, n_ranks % 2) > 10);
         assert_true(check_world(16, 2, true) > 10);
-        assert_true(check_world(8, 8, false) > 10);
         assert_true(check_world(32, 2, false) > 10);
 }
 
