@@ -62,7 +62,7 @@ CHECK_S = 45.0
 TIMED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "all_to_all_v", "sendrecv")  # peers.py has them
 COMMS = 20
 RAIL_PORT = 7600  # of all rails, with --relay; they have addresses of their own
-QUEUES = 110  # of a GPU, for all of its processes (128, less what the runtime keeps)
+QUEUES = 90  # of a GPU, for all of its processes (128, less what the runtime keeps; with 104 ranks of 2x4 on one found no room)
 EXECUTOR_QUEUES = 8
 MODES = {
     "nccl": {},
