@@ -345,6 +345,16 @@ static void cluster_on_messages_lost(void *data, const struct fabric_node *id, c
                 comm_heard_lost(cluster, node->peer, why);
 }
 
+static void cluster_on_cut_off(void *data, const struct fabric_node *id, uint64_t key, const char *why) {
+        struct cluster *cluster = data;
+        struct cluster_node *node = cluster_node(cluster, id);
+
+        log_error("communicator key %016llx is cut off from %s: %s", (unsigned long long)key, cluster_name(cluster, id),
+                  why);
+        if (node)
+                comm_heard_cut_off(cluster, node->peer, key);
+}
+
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {
         struct cluster *cluster = data;
 
@@ -419,6 +429,7 @@ static int cluster_start(struct cluster *cluster, char error[CLUSTER_TEXT_MAX]) 
                 .callbacks = {.route = cluster_on_route,
                               .unreachable = cluster_on_unreachable,
                               .lost = cluster_on_messages_lost,
+                              .cut_off = cluster_on_cut_off,
                               .violation = cluster_on_violation,
                               .area = cluster_on_area},
                 .data = cluster,

@@ -73,6 +73,8 @@ static int rail_open(struct cluster *cluster, const struct rail_spec *spec, char
         int r;
 
         memcpy(options.dscp, spec->dscp, sizeof(options.dscp));
+        while (options.number + 1u < cluster->n_rails && strcmp(cluster->rails[options.number], spec->name) != 0)
+                options.number++;
         r = fabric_rail_add(cluster->fabric, &options);
         if (r) {
                 text = r < 0 ? strerror(-r) : fabric_error(cluster->fabric);
@@ -170,7 +172,7 @@ static void rail_spec_only(const struct cluster *cluster, struct rail_spec *ret_
         char host[PEER_ADDRESS_MAX];
 
         cluster_host(cluster, host);
-        *ret_spec = (struct rail_spec){.name = "tcp0"};
+        *ret_spec = (struct rail_spec){.name = RAIL_ONLY};
         snprintf(ret_spec->address, sizeof(ret_spec->address), "%.63s", host);
 }
 
@@ -184,15 +186,37 @@ static int rails_note(struct cluster *cluster, const struct rail_spec *specs, ui
         return 0;
 }
 
-const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t gpu, uint32_t n_before) {
-        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus, n_own;
+uint32_t cluster_rails_only(const struct cluster *cluster, const char *names) {
+        uint32_t only = 0;
+
+        for (uint32_t i = 0; i < cluster->n_rails; i++)
+                if (rail_names_have(names, cluster->rails[i]))
+                        only |= 1u << i;
+        return only;
+}
+
+/* Of n rails. */
+static uint32_t rail_of_gpu(uint32_t n, uint32_t n_gpus, uint32_t gpu, uint32_t n_before) {
+        uint32_t n_own;
+
+        if (n <= n_gpus || gpu >= n_gpus)
+                return gpu % n;
+        n_own = (n - gpu + n_gpus - 1) / n_gpus; /* gpu, gpu + n_gpus, gpu + 2 * n_gpus, .. below n */
+        return gpu + n_before % n_own * n_gpus;
+}
+
+const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t only, uint32_t gpu, uint32_t n_before) {
+        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus, n_may = 0, may[RAILS_MAX], own;
 
         if (n == 0)
                 return NULL;
-        if (n <= n_gpus || gpu >= n_gpus)
-                return cluster->rails[gpu % n];
-        n_own = (n - gpu + n_gpus - 1) / n_gpus; /* gpu, gpu + n_gpus, gpu + 2 * n_gpus, .. below n */
-        return cluster->rails[gpu + n_before % n_own * n_gpus];
+        own = rail_of_gpu(n, n_gpus, gpu, n_before);
+        for (uint32_t i = 0; i < n; i++)
+                if (only >> i & 1)
+                        may[n_may++] = i;
+        if (n_may == 0 || only >> own & 1)
+                return cluster->rails[own];
+        return cluster->rails[may[rail_of_gpu(n_may, n_gpus, gpu, n_before)]];
 }
 
 bool cluster_rail_serves(const struct cluster *cluster, const char *rail, uint32_t gpu) {

@@ -19,9 +19,12 @@ const struct cluster_rail *cluster_rail_waiting(const struct cluster *cluster, c
  * Which rail, by name, takes what a GPU of this node sends; n_before: how many ranks of the communicator on this GPU
  * come before. GPUs have the rails in turn, as configured: GPU g has rail g modulo their number. With more rails than
  * GPUs those beyond are further ones of the same GPUs in turn, for further ranks on them, and no other GPU's. NULL:
- * there are no rails.
+ * there are no rails. only: as of areas (fabric/fabric.h); a GPU whose rail is not
+ * among those has one of them in the same way.
  */
-const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t gpu, uint32_t n_before);
+const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t only, uint32_t gpu, uint32_t n_before);
+/* A list of their names as the fabric takes it, with rails numbered as they are configured. "": 0. */
+uint32_t cluster_rails_only(const struct cluster *cluster, const char *names);
 /* Is that rail one of this GPU's? */
 bool cluster_rail_serves(const struct cluster *cluster, const char *rail, uint32_t gpu);
 /* After which none waits. Half-made is fine. */

@@ -6,6 +6,7 @@
 #include "daemon/comm_heard.h"
 
 #include "daemon/cluster.h"
+#include "daemon/cluster_rails.h"
 #include "daemon/comm.h"
 #include "daemon/comm_join.h"
 #include "daemon/comm_remote.h"
@@ -105,24 +106,30 @@ static int heard_dial(struct comm *comm, const Railmux__Peer__Assign *body, char
         return 0;
 }
 
-static bool heard_has_rail(const struct comm_remote *remote, uint32_t node) {
+static bool heard_has_rail(const struct comm_remote *remote, uint32_t node, uint32_t only) {
         struct fabric_node id;
 
         memcpy(id.id, remote->nodes[node].id, sizeof(id.id));
-        return fabric_peer_routes(remote->cluster->fabric, &id) > 0;
+        return fabric_peer_routes(remote->cluster->fabric, &id, only) > 0;
 }
 
 /* Nothing could be carried between this node and that one: better now than at the first call. */
 static void heard_no_rail(struct comm *comm, const struct peer *peer) {
         const char *self = peers_name(comm->remote->cluster->peers), *name = peer_name(peer);
 
-        comm_join_fail(comm, RMX_E_UNSUPPORTED, "nodes %.35s and %.35s have no rail in common; see peer.rails", self,
-                       name[0] ? name : peer_address(peer));
+        if (comm->tenant->rails[0])
+                comm_join_fail(comm, RMX_E_UNSUPPORTED,
+                               "nodes %.35s and %.35s have no rail in common that tenant %.31s may take", self,
+                               name[0] ? name : peer_address(peer), comm->tenant->name);
+        else
+                comm_join_fail(comm, RMX_E_UNSUPPORTED, "nodes %.35s and %.35s have no rail in common; see peer.rails",
+                               self, name[0] ? name : peer_address(peer));
 }
 
 /* All nodes are reached: goes on. */
 static void heard_check(struct comm *comm) {
         struct comm_remote *remote = comm->remote;
+        const uint32_t only = cluster_rails_only(remote->cluster, comm->tenant->rails);
         char text[160];
         int r;
 
@@ -139,7 +146,7 @@ static void heard_check(struct comm *comm) {
                                        peer_address(peer));
                         return;
                 }
-                if (peer && !heard_has_rail(remote, i)) {
+                if (peer && !heard_has_rail(remote, i, only)) {
                         heard_no_rail(comm, peer);
                         return;
                 }
@@ -355,6 +362,28 @@ again:
                 }
                 if (!comm->aborting)
                         comm_abort(comm, RMX_E_PEER_LOST, heard_first_rank(comm, node), reason, 0);
+        }
+}
+
+void comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64_t key) {
+        struct comm *comm = comm_remote_of_key(cluster, key);
+        const char *name = peer_name(peer);
+        char reason[160];
+        uint32_t node;
+
+        node = comm ? comm_remote_index(comm->remote, peer) : 0;
+        if (!comm || node == comm->remote->n_nodes || comm->code || comm->aborting ||
+            (comm->remote->ended && comm->remote->over))
+                return;
+        snprintf(reason, sizeof(reason), "no rail that tenant %.31s may take reaches node %.60s", comm->tenant->name,
+                 name[0] ? name : peer_address(peer));
+        if (comm->state != COMM_READY && !comm->split) {
+                comm_join_fail(comm, RMX_E_PEER_LOST, "%s", reason);
+        } else if (comm->remote->ended) { /* nobody here is left to be told; what they had sent does not arrive */
+                comm_remote_tell_failed(comm, RMX_E_PEER_LOST, heard_first_rank(comm, node), reason, -1);
+                comm->remote->over = true;
+        } else {
+                comm_abort(comm, RMX_E_PEER_LOST, heard_first_rank(comm, node), reason, 0);
         }
 }
 

@@ -92,7 +92,7 @@ static uint32_t comm_net_stripe(const struct manager *manager) {
 
 /* On GPUs, each rank's by its GPU: of a communicator of some of them, too, what is sent takes the NIC beside. Emulated
  * ones are beside nothing, and their ranks take rails in turn, as plans count (plan/rails.h). */
-static void comm_net_rails(const struct comm *comm, const char *rails[MANAGER_RANKS_MAX]) {
+static void comm_net_rails(const struct comm *comm, uint32_t only, const char *rails[MANAGER_RANKS_MAX]) {
         for (uint32_t r = 0; r < comm->n_ranks; r++) {
                 uint32_t n_before = 0;
 
@@ -101,7 +101,7 @@ static void comm_net_rails(const struct comm *comm, const char *rails[MANAGER_RA
                         continue;
                 for (uint32_t k = 0; k < r; k++)
                         n_before += !comm->members[k].away && comm->members[k].gpu == comm->members[r].gpu;
-                rails[r] = cluster_rail_of_gpu(comm->remote->cluster, comm->members[r].gpu, n_before);
+                rails[r] = cluster_rail_of_gpu(comm->remote->cluster, only, comm->members[r].gpu, n_before);
         }
 }
 
@@ -126,7 +126,8 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                                               .class = comm_net_class(comm),
                                               .tenant = comm_net_tenant(comm->tenant),
                                               .weight = comm->tenant->weight,
-                                              .stripe_bytes = comm_net_stripe(comm->manager)};
+                                              .stripe_bytes = comm_net_stripe(comm->manager),
+                                              .only = cluster_rails_only(comm->remote->cluster, comm->tenant->rails)};
         int r;
 
         if (tenant_charge(comm->tenant, &net->charge_fds, CHARGE_FDS, 2, text, text_size) ||
@@ -137,7 +138,7 @@ int comm_net_new(struct comm_net *net, struct comm *comm, struct fabric *fabric,
                 snprintf(text, text_size, "the daemon cannot make memory for other nodes: %s", strerror(-r));
                 return COMM_E_RESOURCE;
         }
-        comm_net_rails(comm, rails);
+        comm_net_rails(comm, options.only, rails);
         options.memory = net->area;
         options.size = net->bytes;
         options.wake_fd = net->wake_fd;

@@ -95,6 +95,7 @@ void control_rows_tenants(struct control_answer *answer, struct manager *manager
                 row->name = control_answer_text(answer, "%s", tenant->name);
                 row->weight = tenant->weight;
                 row->traffic_class = control_answer_text(answer, "%s", fabric_class_name(tenant->class));
+                row->rails = control_answer_text(answer, "%s", tenant->rails);
                 row->usage = control_answer_array(answer, CHARGE_KIND_COUNT);
                 for (unsigned int kind = 0; row->usage && kind < CHARGE_KIND_COUNT; kind++) {
                         Railmux__Control__Usage *usage =

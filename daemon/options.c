@@ -6,6 +6,7 @@
 #include "daemon/launcher_command.h"
 #include "daemon/peer_address.h"
 #include "daemon/rails.h"
+#include "daemon/tenants.h"
 #include "util/log.h"
 #include "util/parse.h"
 #include <errno.h>
@@ -268,6 +269,16 @@ static int options_check_address(const struct config *config, char error[CONFIG_
         return -EINVAL;
 }
 
+static int options_check_tenants(const struct config *config, char error[CONFIG_ERROR_MAX]) {
+        char why[TENANTS_WHY_MAX] = "";
+        int r = tenants_check_rails(config->tenants, config->rails, why);
+
+        if (r < 0)
+                snprintf(error, CONFIG_ERROR_MAX, "tenants.by_uid: %s; allowed: those of peer.rails%s", why,
+                         config->rails[0] ? "" : ", which is " RAIL_ONLY " alone where it is empty");
+        return r;
+}
+
 int options_apply(const struct options *options, struct config *config, char error[CONFIG_ERROR_MAX]) {
         int r = 0;
 
@@ -285,6 +296,8 @@ int options_apply(const struct options *options, struct config *config, char err
                 r = options_replace(&config->rails, options->rails);
         if (!r)
                 r = options_check_address(config, error);
+        if (!r)
+                r = options_check_tenants(config, error);
         if (r == -ENOMEM)
                 snprintf(error, CONFIG_ERROR_MAX, "out of memory");
         if (r < 0)

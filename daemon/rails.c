@@ -211,3 +211,28 @@ int rail_specs_parse(const char *text, struct rail_spec specs[RAILS_MAX], uint32
         *ret_n = n;
         return 0;
 }
+
+bool rail_names_have(const char *names, const char *name) {
+        const size_t length = strlen(name);
+
+        for (const char *at = names; *at; at += strcspn(at, "/"), at += *at == '/')
+                if (strcspn(at, "/") == length && strncmp(at, name, length) == 0)
+                        return true;
+        return false;
+}
+
+bool rail_names_right(const char *names) {
+        const char *at = names;
+
+        for (;;) {
+                char name[RAILS_NAME_MAX + 2];
+                size_t length = strcspn(at, "/");
+
+                snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), at);
+                if (!rail_name_right(name))
+                        return false;
+                if (!at[length])
+                        return true;
+                at += length + 1;
+        }
+}

@@ -21,6 +21,7 @@
 #define RAILS_MAX      16u
 #define RAILS_WHY_MAX  240u
 #define RAILS_NAME_MAX 31u
+#define RAIL_NAMES_MAX 256u /* a list of their names with '/' between them */
 
 struct rail_spec {
         char name[RAILS_NAME_MAX + 1];
@@ -39,5 +40,11 @@ struct rail_spec {
 
 /* One of them. 0, or -EINVAL with a sentence that says what is wrong and what would be right. */
 int rail_spec_parse(const char *text, struct rail_spec *ret_spec, char why[RAILS_WHY_MAX]);
+/* Is the name one of a list with '/' between them? */
+bool rail_names_have(const char *names, const char *name);
+/* Are all of them names that rails could have? */
+bool rail_names_right(const char *names);
+/* The rail that there is where none is named. */
+#define RAIL_ONLY "tcp0"
 /* Several with blanks between them, with different names. */
 int rail_specs_parse(const char *text, struct rail_spec specs[RAILS_MAX], uint32_t *ret_n, char why[RAILS_WHY_MAX]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 /* Who is accounted: a name, an account of charges and the limits on them. Owned by the manager (loop thread). */
+#include "daemon/rails.h"
 #include "fabric/fabric.h"
 #include "util/charge.h"
 #include <stdbool.h>
@@ -46,8 +47,9 @@ struct tenant {
         bool by_uid; /* processes of these users are its */
         uid_t first_uid, last_uid;
 
-        uint32_t weight;         /* of rails that it shares with others */
-        enum fabric_class class; /* of what its communicators send from here */
+        uint32_t weight;            /* of rails that it shares with others */
+        enum fabric_class class;    /* of what its communicators send from here */
+        char rails[RAIL_NAMES_MAX]; /* that these may take, with '/' between them; "": all */
         struct charge_account account;
         struct charge_account closing; /* descriptors that closer.c has for it; without a limit, see tenant_closing() */
         uint64_t ids_ns;               /* of tenant_takes_id, see allowance.h */

@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#define SPEC_TEXT_MAX  128u
-#define TENANT_OPTIONS "weight=N and class=latency|normal|bulk behind the user"
+#define SPEC_TEXT_MAX  RAIL_NAMES_MAX
+#define TENANT_OPTIONS "weight=N, class=latency|normal|bulk and rails=RAIL[/RAIL ...] behind the user"
 #define UID_LAST       (UINT32_MAX - 1) /* the last one means none */
 
 #define FDS_ROOM_MAX   UINT64_C(5000) /* with their names in 128 KiB */
@@ -72,6 +72,12 @@ static int tenant_option_parse(char *text, struct tenant_spec *spec, char why[TE
                 *value++ = '\0';
         if (value && strcmp(text, "class") == 0)
                 return tenant_class_parse(value, &spec->class, why);
+        if (value && strcmp(text, "rails") == 0) {
+                if (!rail_names_right(value))
+                        return tenants_wrong(why, value, "names of rails with '/' between them");
+                snprintf(spec->rails, sizeof(spec->rails), "%s", value);
+                return 0;
+        }
         if (!value || strcmp(text, "weight") != 0)
                 return tenants_wrong(why, text, TENANT_OPTIONS);
         if (parse_u64(value, &weight) < 0 || weight < 1 || weight > TENANT_WEIGHT_MAX)
@@ -127,7 +133,7 @@ int tenant_specs_parse(const char *text, struct tenant_spec specs[TENANT_SPECS_M
                 int r;
 
                 if (length >= sizeof(one))
-                        return tenants_wrong(why, text, "at most 127 characters for each");
+                        return tenants_wrong(why, text, "at most 255 characters for each");
                 if (n == TENANT_SPECS_MAX)
                         return tenants_wrong(why, text, "at most 64 tenants");
                 snprintf(one, sizeof(one), "%.*s", (int)length, text);
@@ -142,6 +148,44 @@ int tenant_specs_parse(const char *text, struct tenant_spec specs[TENANT_SPECS_M
         memcpy(specs, all, n * sizeof(all[0]));
         *ret_n = n;
         return 0;
+}
+
+/* The first one that is none of these; n 0: of the one that there is then. */
+static const char *tenant_unknown_rail(const struct tenant_spec *spec, const struct rail_spec *rails, uint32_t n,
+                                       char name[RAILS_NAME_MAX + 1]) {
+        const char *at = spec->rails;
+
+        while (*at) {
+                size_t length = strcspn(at, "/");
+                bool there = false;
+
+                snprintf(name, RAILS_NAME_MAX + 1, "%.*s", (int)length, at);
+                for (uint32_t i = 0; i < n; i++)
+                        there |= strcmp(rails[i].name, name) == 0;
+                if (!there && (n > 0 || strcmp(name, RAIL_ONLY) != 0))
+                        return name;
+                at += length + (at[length] == '/');
+        }
+        return NULL;
+}
+
+int tenants_check_rails(const char *text, const char *rails, char why[TENANTS_WHY_MAX]) {
+        struct tenant_spec specs[TENANT_SPECS_MAX];
+        char rails_why[RAILS_WHY_MAX], name[RAILS_NAME_MAX + 1];
+        struct rail_spec rail_specs[RAILS_MAX];
+        uint32_t n_tenants, n_rails;
+        int r;
+
+        r = tenant_specs_parse(text, specs, &n_tenants, why);
+        if (!r)
+                r = rail_specs_parse(rails, rail_specs, &n_rails, rails_why);
+        for (uint32_t i = 0; !r && i < n_tenants; i++) {
+                if (!tenant_unknown_rail(&specs[i], rail_specs, n_rails, name))
+                        continue;
+                snprintf(why, TENANTS_WHY_MAX, "tenant %s may take rail %s, which there is not", specs[i].name, name);
+                r = -EINVAL;
+        }
+        return r;
 }
 
 int tenants_make(struct manager *manager, const char *text, const uint64_t limits[CHARGE_KIND_COUNT]) {
@@ -168,6 +212,7 @@ int tenants_make(struct manager *manager, const char *text, const uint64_t limit
                 tenant->last_uid = specs[i].last_uid;
                 tenant->weight = specs[i].weight;
                 tenant->class = specs[i].class;
+                memcpy(tenant->rails, specs[i].rails, sizeof(tenant->rails));
                 DL_APPEND(manager->tenants, tenant);
         }
         tenants_set_limits(manager, limits);

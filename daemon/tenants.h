@@ -3,11 +3,12 @@
 /*
  * Tenants as the configuration names them:
  *
- *   NAME=UID[-UID][,weight=N][,class=latency|normal|bulk]
+ *   NAME=UID[-UID][,weight=N][,class=latency|normal|bulk][,rails=RAIL[/RAIL ...]]
  *
  * Processes of these users, the last one included, are the tenant's. weight (1 .. 1000, default 1) is its share of
  * rails that it uses together with others. class (default normal) is that of what its communicators send from this
- * node, whatever it is on others. Users that are nobody's are the default tenant's, which has what is default.
+ * node, whatever it is on others; rails are those that this may take (default: all). Users that are nobody's are the
+ * default tenant's, which has what is default.
  *
  * A process has its tenant for life. Other tenants are for processes that come after the start of a railmuxd that they
  * are configured for.
@@ -15,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/rails.h"
 #include "fabric/fabric.h"
 #include "util/charge.h"
 
@@ -30,12 +32,16 @@ struct tenant_spec {
         uid_t first_uid, last_uid;
         uint32_t weight;
         enum fabric_class class;
+        char rails[RAIL_NAMES_MAX]; /* "": all */
 };
 
 /* Several with blanks between them, with different names and users. 0, or -EINVAL with a sentence that says what is
  * wrong and what would be right; nothing is written then. */
 int tenant_specs_parse(const char *text, struct tenant_spec specs[TENANT_SPECS_MAX], uint32_t *ret_n,
                        char why[TENANTS_WHY_MAX]);
+/* Are there the rails that they name? rails: as peer.rails says. 0, or -EINVAL with a sentence. Both texts have been
+ * parsed before. */
+int tenants_check_rails(const char *text, const char *rails, char why[TENANTS_WHY_MAX]);
 /* Makes the manager's tenants, the default one first. The text has been parsed before. 0 or -errno; what was made is in
  * the list. */
 int tenants_make(struct manager *manager, const char *text, const uint64_t limits[CHARGE_KIND_COUNT]);

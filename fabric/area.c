@@ -91,13 +91,24 @@ void areas_take_rail(struct fabric *fabric, const struct fabric_rail *rail) {
                 area_take_rail(area, rail);
 }
 
+/* The nth one in turn of those that it may take. */
+static uint8_t area_rail_in_turn(const struct fabric *fabric, const struct fabric_area *area, uint32_t nth) {
+        uint8_t may[FABRIC_RAILS_MAX];
+        uint32_t n = 0;
+
+        for (size_t i = 0; i < fabric->n_rails; i++)
+                if (rail_is_among(fabric->rails[i], area->only))
+                        may[n++] = (uint8_t)i;
+        return n ? may[nth % n] : 0;
+}
+
 static int area_set_rails(struct fabric *fabric, struct fabric_area *area, const char *const *rails) {
         for (uint32_t r = 0; r < area->n_ranks; r++) {
                 uint32_t local = 0;
 
                 for (uint32_t k = 0; k < r; k++)
                         local += memcmp(&area->nodes[k], &area->nodes[r], sizeof(area->nodes[r])) == 0;
-                area->rails[r] = (uint8_t)(fabric->n_rails ? local % fabric->n_rails : 0);
+                area->rails[r] = area_rail_in_turn(fabric, area, local);
         }
         if (!rails)
                 return 0;
@@ -171,6 +182,7 @@ int fabric_area_add(struct fabric *fabric, const struct fabric_area_options *opt
         area->tenant = options->tenant;
         area->weight = options->weight;
         area->stripe_bytes = options->stripe_bytes ? options->stripe_bytes : fabric->options.stripe_bytes;
+        area->only = options->only;
         area->n_refs = 1;
         /* What is unacknowledged on dying connections comes on top of what can be posted at all. */
         area->max_items = 8 * head.capacity;
@@ -229,6 +241,43 @@ int fabric_area_remove(struct fabric *fabric, uint64_t key) {
         area_unref(area);
         pthread_mutex_unlock(&fabric->lock);
         return 0;
+}
+
+/* A peer that it has work for, perhaps, and that no rail reaches which it may take. */
+static struct fabric_peer *area_cut_off(struct fabric *fabric, const struct fabric_area *area) {
+        struct fabric_peer *peer;
+
+        /* relaxed: written under the lock, which is held */
+        if (atomic_load_explicit(&area->n_items, memory_order_relaxed) == 0)
+                return NULL;
+        for (uint32_t r = 0; r < area->n_ranks; r++) {
+                peer = peer_of_node(fabric, &area->nodes[r]);
+                if (peer && !peer_has_way(peer, area->only))
+                        return peer;
+        }
+        return NULL;
+}
+
+void areas_check_ways(struct fabric *fabric, uint64_t now_ns) {
+        struct fabric_area *area;
+        struct fabric_peer *peer;
+
+        for (area = fabric->areas; area; area = area->hh.next) {
+                if (area->only == 0)
+                        continue;
+                peer = area_cut_off(fabric, area);
+                if (!peer) {
+                        area->cut_ns = 0;
+                        continue;
+                }
+                peer->cut_off = true;
+                if (area->cut_ns == 0)
+                        area->cut_ns = now_ns;
+                if (time_passed(now_ns, area->cut_ns) >= fabric->unreachable_ns &&
+                    !peer_shakes_hands(fabric, peer, area->cut_ns, fabric->handshake_ns, now_ns) &&
+                    fabric_tell_cut_off(fabric, peer, area->key, "no rail that it may take has a connection"))
+                        area->cut_ns = now_ns;
+        }
 }
 
 void areas_free(struct fabric *fabric) {

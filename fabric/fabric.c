@@ -38,7 +38,7 @@
 
 struct fabric_event {
         struct fabric_event *next;
-        enum { EVENT_ROUTE, EVENT_UNREACHABLE, EVENT_LOST, EVENT_VIOLATION } kind;
+        enum { EVENT_ROUTE, EVENT_UNREACHABLE, EVENT_LOST, EVENT_CUT_OFF, EVENT_VIOLATION } kind;
         struct fabric_node peer;
         char rail[FABRIC_NAME_MAX + 1];
         enum fabric_route_state state;
@@ -119,6 +119,14 @@ bool fabric_tell_lost(struct fabric *fabric, const struct fabric_peer *peer) {
         return fabric_tell(fabric, EVENT_LOST, &peer->node, peer->lost) != NULL;
 }
 
+bool fabric_tell_cut_off(struct fabric *fabric, const struct fabric_peer *peer, uint64_t key, const char *why) {
+        struct fabric_event *event = fabric_tell(fabric, EVENT_CUT_OFF, &peer->node, why);
+
+        if (event)
+                event->key = key;
+        return event != NULL;
+}
+
 void fabric_tell_violation(struct fabric *fabric, struct fabric_peer *peer, uint64_t key, const char *text) {
         uint64_t *last_ns = peer ? &peer->violation_ns : &fabric->violation_ns, now_ns = clock_now_ns();
         struct fabric_event *event;
@@ -160,6 +168,10 @@ void fabric_dispatch(struct fabric *fabric) {
                 case EVENT_LOST:
                         if (callbacks->lost)
                                 callbacks->lost(data, &event->peer, event->text);
+                        break;
+                case EVENT_CUT_OFF:
+                        if (callbacks->cut_off)
+                                callbacks->cut_off(data, &event->peer, event->key, event->text);
                         break;
                 case EVENT_VIOLATION:
                         if (callbacks->violation)

@@ -97,6 +97,9 @@ struct fabric_callbacks {
          * once: the same, and what it has is dropped.
          */
         void (*area)(void *data, uint64_t key, int condition, const char *text);
+        /* Work of an area that may not take every rail waits, and none that it may take has a connection to the peer,
+         * though others may have. Again each time that it has waited as long as with unreachable. It goes on trying. */
+        void (*cut_off)(void *data, const struct fabric_node *peer, uint64_t key, const char *why);
 };
 
 struct fabric_options {
@@ -150,6 +153,7 @@ struct fabric_rail_options {
         bool drained;                   /* as fabric_rail_drain() */
         uint64_t nominal_bytes;         /* per second, what is believed of it before it was measured; 0: 1.25e9 */
         uint8_t dscp[FABRIC_N_CLASSES]; /* 0 .. 63 for each class */
+        uint8_t number;                 /* 0 .. FABRIC_RAILS_MAX - 1, the owner's, for areas that may not take all */
         /* Of kind verbs. The rest is as above: connections are agreed on over TCP between the same addresses. */
         const char *hca;   /* device, with :PORT if you like, as mlx5_0:1; NULL: the one that has the address */
         uint8_t timeout;   /* of queue pairs: 4.096 us * 2^timeout until a packet is sent again, 1 .. 31; 0: 14 */
@@ -227,8 +231,9 @@ int fabric_peer_rails(struct fabric *fabric, const struct fabric_node *node, con
                       size_t n_rails);
 /* What waits for it or is under way is dropped. */
 int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node);
-/* How many of our rails a peer has as well, whatever state they are in; 0 also if there is no such peer. */
-size_t fabric_peer_routes(struct fabric *fabric, const struct fabric_node *node);
+/* How many of our rails (only: as of areas) a peer has as well, whatever state they are in; 0 also if there is no such
+ * peer. */
+size_t fabric_peer_routes(struct fabric *fabric, const struct fabric_node *node, uint32_t only);
 
 /* ------------------------------------------------------------------------------------------------------------ areas */
 
@@ -254,6 +259,9 @@ struct fabric_area_options {
          */
         const char *const *rails;
         uint32_t stripe_bytes; /* chunks of this size or more may take any rail; 0: as fabric_options says */
+        /* Bits of the numbers of rails that what is sent from here may take; 0: all. What comes may come over any. One
+         * that is drained still serves areas that have nothing else. */
+        uint32_t only;
 };
 
 /*

@@ -301,13 +301,14 @@ int fabric_peer_remove(struct fabric *fabric, const struct fabric_node *node) {
         return peer ? 0 : fabric_refuse(fabric, FABRIC_E_UNKNOWN, "there is no such peer");
 }
 
-size_t fabric_peer_routes(struct fabric *fabric, const struct fabric_node *node) {
+size_t fabric_peer_routes(struct fabric *fabric, const struct fabric_node *node, uint32_t only) {
         const struct fabric_peer *peer;
-        size_t n;
+        size_t n = 0;
 
         pthread_mutex_lock(&fabric->lock);
         peer = peer_of_node(fabric, node);
-        n = peer ? peer->n_routes : 0;
+        for (size_t i = 0; peer && i < peer->n_routes; i++)
+                n += rail_is_among(peer->routes[i]->rail, only);
         pthread_mutex_unlock(&fabric->lock);
         return n;
 }
@@ -341,11 +342,11 @@ static bool peer_has_work(const struct fabric *fabric, const struct fabric_peer 
 
 /* A connection on a route that is down is none: it may have come in the moment when the route went down, and nothing
  * goes over it before the hold-down is over. Nor is one of a rail whose thread hangs. */
-static bool peer_has_way(const struct fabric_peer *peer) {
+bool peer_has_way(const struct fabric_peer *peer, uint32_t only) {
         for (size_t i = 0; i < peer->n_routes && peer->n_up > 0; i++) {
                 const struct fabric_route *route = peer->routes[i];
 
-                if (route->health.state == FABRIC_DOWN || route->rail->stuck)
+                if (route->health.state == FABRIC_DOWN || route->rail->stuck || !rail_is_among(route->rail, only))
                         continue;
                 for (unsigned int k = 0; k < FABRIC_N_CLASSES; k++)
                         if (route->ports[k].conn && route->ports[k].conn->state == CONN_UP)
@@ -357,7 +358,9 @@ static bool peer_has_way(const struct fabric_peer *peer) {
 bool route_is_missed(const struct fabric_route *route) {
         const struct fabric_peer *peer = route->peer;
 
-        if (peer_has_way(peer))
+        if (peer->cut_off)
+                return true;
+        if (peer_has_way(peer, 0))
                 return false;
         for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
                 if (route->ports[i].wanted)
@@ -369,11 +372,11 @@ bool route_is_missed(const struct fabric_route *route) {
  * Somebody answers there: a handshake has begun. It may take its time, for that process may be busy, but has a limit:
  * of a peer that was never heard of that of a handshake, else a short one, since who waits is to hear of a loss soon.
  */
-static bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t now_ns) {
-        const uint64_t most_ns = peer->heard_ns ? SHAKE_NS : fabric->handshake_ns;
+bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t since_ns, uint64_t most_ns,
+                       uint64_t now_ns) {
         const struct fabric_conn *conn;
 
-        if (time_passed(now_ns, peer->down_ns) >= fabric->unreachable_ns + most_ns)
+        if (time_passed(now_ns, since_ns) >= fabric->unreachable_ns + most_ns)
                 return false;
         for (size_t i = 0; i < peer->n_routes; i++) {
                 DL_FOREACH(peer->routes[i]->rail->conns, conn) {
@@ -444,7 +447,8 @@ void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint6
         }
         if (peer->down_ns == 0)
                 peer->down_ns = now_ns;
-        if (time_passed(now_ns, peer->down_ns) < fabric->unreachable_ns || peer_shakes_hands(fabric, peer, now_ns))
+        if (time_passed(now_ns, peer->down_ns) < fabric->unreachable_ns ||
+            peer_shakes_hands(fabric, peer, peer->down_ns, peer->heard_ns ? SHAKE_NS : fabric->handshake_ns, now_ns))
                 return;
         if (peer->told_ns && time_passed(now_ns, peer->told_ns) < fabric->unreachable_ns)
                 return;

@@ -95,6 +95,8 @@ static struct fabric_route *peer_choose(const struct fabric_peer *peer, const st
                 unsigned int badness = route_badness(route);
                 double time;
 
+                if (!rail_is_among(rail, area->only))
+                        continue;
                 if (bytes < area->stripe_bytes)
                         time = rail->index ^ affine->index;
                 else

@@ -62,7 +62,9 @@ struct fabric_area {
         enum fabric_class class;
         uint64_t tenant;
         uint32_t weight, stripe_bytes;
-        uint8_t rails[FABRIC_RANKS_MAX];     /* that the messages of each rank take, if they are not striped */
+        uint32_t only;                   /* bits of rails' numbers, 0: all */
+        uint64_t cut_ns;                 /* since when none of these reaches a peer that it has work for; 0: they do */
+        uint8_t rails[FABRIC_RANKS_MAX]; /* that the messages of each rank take, if they are not striped */
         char (*wanted)[FABRIC_NAME_MAX + 1]; /* those that are to take them, "": any; NULL: all any */
         struct fabric_traffic traffic[FABRIC_RAILS_MAX];
         uint32_t n_refs;          /* table, taker, items, frames */
@@ -137,6 +139,7 @@ struct fabric_peer {
         struct fabric_route *routes[FABRIC_RAILS_MAX];
         size_t n_routes;
         bool dials;                    /* we dial: our id is the lower one */
+        bool cut_off;                  /* from areas that may not take every rail, when that was looked at last */
         struct schedule_item *waiting; /* no route or no memory for them yet */
         struct fabric_grave *graves;
         uint32_t n_graves;
@@ -165,6 +168,7 @@ struct fabric_rail {
         struct sockaddr_storage address, advertised; /* where it listens; where peers connect */
         uint64_t window, nominal;
         uint8_t dscp[FABRIC_N_CLASSES];
+        uint8_t number; /* the owner's */
         bool drained, enabled;
         struct schedule schedule;
         struct bucket bucket;
@@ -337,6 +341,11 @@ static inline void fabric_lock(struct fabric *fabric) {
         pthread_mutex_lock(&fabric->lock);
 }
 
+/* only: as of areas. */
+static inline bool rail_is_among(const struct fabric_rail *rail, uint32_t only) {
+        return only == 0 || only >> rail->number & 1;
+}
+
 static inline struct fabric_item *item_of(struct schedule_item *schedule) {
         return (struct fabric_item *)(void *)schedule;
 }
@@ -346,6 +355,7 @@ int fabric_refuse(struct fabric *fabric, int condition, const char *format, ...)
 void fabric_tell_route(struct fabric *fabric, const struct fabric_route *route, const char *why);
 bool fabric_tell_unreachable(struct fabric *fabric, const struct fabric_peer *peer, const char *why);
 bool fabric_tell_lost(struct fabric *fabric, const struct fabric_peer *peer);
+bool fabric_tell_cut_off(struct fabric *fabric, const struct fabric_peer *peer, uint64_t key, const char *why);
 void fabric_tell_violation(struct fabric *fabric, struct fabric_peer *peer, uint64_t key, const char *text);
 int fabric_thread(pthread_t *thread, void *(*run)(void *), void *data, const char *name);
 void fabric_ring(int fd); /* an eventfd */
@@ -369,7 +379,9 @@ void area_leave(struct fabric *fabric, struct fabric_area *area); /* after n_use
 void area_changed(struct fabric_area *area);                      /* the taker and rails are to look at the table */
 void area_fail(struct fabric_area *area, const char *why);        /* a text that stays; the owner will remove it */
 void areas_take_rail(struct fabric *fabric, const struct fabric_rail *rail); /* it has come, and may be wanted */
-void areas_free(struct fabric *fabric);                                      /* when all threads have ended */
+/* Whether those that may not take every rail reach the peers that they have work for. */
+void areas_check_ways(struct fabric *fabric, uint64_t now_ns);
+void areas_free(struct fabric *fabric); /* when all threads have ended */
 /* registrar.c; with the lock unless it is said */
 void *registrar_run(void *data);
 void registrar_take(struct fabric *fabric, struct fabric_area *area);                /* see fabric->jobs */
@@ -412,6 +424,11 @@ void peers_use_rail(struct fabric *fabric, struct fabric_rail *rail);
 void peers_leave_rail(struct fabric *fabric, struct fabric_rail *rail);
 void peers_drop(struct fabric *fabric);
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns);
+/* Over one of these rails (only: as of areas). */
+bool peer_has_way(const struct fabric_peer *peer, uint32_t only);
+/* Is somebody answering who has been waited for since then, for no longer than most_ns? */
+bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t since_ns, uint64_t most_ns,
+                       uint64_t now_ns);
 /* Somebody waits for any route of that peer at all: here, or at the other end, which has knocked. */
 bool route_is_missed(const struct fabric_route *route);
 

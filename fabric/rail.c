@@ -162,7 +162,9 @@ static void peers_check(struct fabric *fabric, uint64_t now_ns) {
                 peer_check_reachable(fabric, peer, now_ns);
                 if (peer->lost && fabric_tell_lost(fabric, peer))
                         peer->lost = NULL;
+                peer->cut_off = false;
         }
+        areas_check_ways(fabric, now_ns);
 }
 
 int rails_watch(struct fabric *fabric, uint64_t now_ns) {

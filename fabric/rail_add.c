@@ -75,6 +75,9 @@ static int rail_check(struct fabric *fabric, const struct fabric_rail_options *o
                 if (options->dscp[i] > 63)
                         return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: DSCP %u; 0 to 63 can be",
                                              options->name, options->dscp[i]);
+        if (options->number >= FABRIC_RAILS_MAX)
+                return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: number %u; 0 to %u can be", options->name,
+                                     options->number, FABRIC_RAILS_MAX - 1);
         if (options->device && strlen(options->device) >= sizeof(((struct fabric_rail *)0)->device))
                 return fabric_refuse(fabric, FABRIC_E_ARGUMENT, "rail %s: %s cannot be an interface", options->name,
                                      options->device);
@@ -161,6 +164,7 @@ int fabric_rail_add(struct fabric *fabric, const struct fabric_rail_options *opt
         if (options->device)
                 memcpy(rail->device, options->device, strlen(options->device));
         memcpy(rail->dscp, options->dscp, sizeof(rail->dscp));
+        rail->number = options->number;
         rail->window = options->window_bytes ? options->window_bytes : RAIL_WINDOW;
         rail->nominal = options->nominal_bytes ? options->nominal_bytes : RAIL_NOMINAL;
         if (options->rate_bytes && options->rate_bytes < rail->nominal)

@@ -184,7 +184,7 @@ static void gpus(void **state) {
         for (uint32_t i = 0; i < 16; i++)
                 snprintf(names[i], sizeof(names[i]), "r%u", i);
         manager.n_gpus = 1;
-        assert_null(cluster_rail_of_gpu(&cluster, 0, 0));
+        assert_null(cluster_rail_of_gpu(&cluster, 0, 0, 0));
         for (uint32_t n = 1; n <= 16; n++) {
                 for (uint32_t n_gpus = 1; n_gpus <= 16; n_gpus++) {
                         bool taken[16] = {false};
@@ -192,9 +192,9 @@ static void gpus(void **state) {
                         cluster.n_rails = n;
                         manager.n_gpus = n_gpus;
                         for (uint32_t gpu = 0; gpu < n_gpus; gpu++) {
-                                assert_string_equal(cluster_rail_of_gpu(&cluster, gpu, 0), names[gpu % n]);
+                                assert_string_equal(cluster_rail_of_gpu(&cluster, 0, gpu, 0), names[gpu % n]);
                                 for (uint32_t before = 0; before < 16; before++) {
-                                        const char *rail = cluster_rail_of_gpu(&cluster, gpu, before);
+                                        const char *rail = cluster_rail_of_gpu(&cluster, 0, gpu, before);
 
                                         assert_true(cluster_rail_serves(&cluster, rail, gpu));
                                         taken[strtoul(rail + 1, NULL, 10)] = true;
@@ -206,12 +206,31 @@ static void gpus(void **state) {
         }
 }
 
+/* A GPU's own one, if it may be taken, and others in turn. */
+static void gpus_only(void **state) {
+        static struct manager manager = {.n_gpus = 4};
+        char names[4][CLUSTER_RAIL_NAME] = {"r0", "r1", "r2", "r3"};
+        struct cluster cluster = {.manager = &manager, .rails = names, .n_rails = 4};
+        const uint32_t only = cluster_rails_only(&cluster, "r3/r1");
+
+        (void)state;
+        assert_int_equal(only, 1u << 1 | 1u << 3);
+        assert_int_equal(cluster_rails_only(&cluster, ""), 0);
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 0), "r1");
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 1, 0), "r1");
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 2, 0), "r1");
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 3, 0), "r3");
+        manager.n_gpus = 1;
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 0), "r1"); /* r0 would be its */
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 1), "r1");
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 2), "r1"); /* r2 */
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 3), "r3");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(right),
-                cmocka_unit_test(wrong),
-                cmocka_unit_test(several),
-                cmocka_unit_test(gpus),
+                cmocka_unit_test(right), cmocka_unit_test(wrong),     cmocka_unit_test(several),
+                cmocka_unit_test(gpus),  cmocka_unit_test(gpus_only),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

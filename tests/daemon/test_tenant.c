@@ -107,6 +107,12 @@ static void test_specs(void **unused) {
                 {"blue=5,weight=2,class=slow", "latency, normal or bulk"},
                 {"blue=5,class=bulk,weight=0", "1 .. 1000"},
                 {"blue=5-4,class=bulk", "not below"},
+                {"blue=5,rails=", "names of rails"},
+                {"blue=5,rails=r0/", "names of rails"},
+                {"blue=5,rails=/r0", "names of rails"},
+                {"blue=5,rails=r0//r1", "names of rails"},
+                {"blue=5,rails=r0+r1", "names of rails"},
+                {"blue=5,rails=abcdefghijklmnopqrstuvwxyz012345", "names of rails"},
                 {"blue=5,share=3", "weight=N"},
                 {"blue=5 blue=6", "no other tenant has"},
                 {"blue=5-9 red=9", "no other tenant's"},
@@ -139,6 +145,40 @@ static void test_specs(void **unused) {
                         fail_msg("'%s': says '%s', must say '%s'", wrong[i].text, why, wrong[i].says);
                 assert_int_equal(n, 7);
         }
+}
+
+/* They may take rails that there are. */
+static void test_rails(void **unused) {
+        static const struct {
+                const char *tenants, *rails, *says;
+        } cases[] = {
+                {"", "", NULL},
+                {"a=5", "r0=10.0.0.1", NULL},
+                {"a=5,rails=r1 b=6,rails=r0/r1", "r0=10.0.0.1 r1=10.0.0.2", NULL},
+                {"a=5,rails=tcp0", "", NULL},
+                {"a=5,rails=tcp0", "r0=10.0.0.1", "tenant a may take rail tcp0"},
+                {"a=5,rails=r0", "", "tenant a may take rail r0"},
+                {"a=5,rails=r0 b=6,rails=r0/r", "r0=10.0.0.1 r1=10.0.0.2", "tenant b may take rail r,"},
+                {"a=5,rails=r0/r10", "r0=10.0.0.1 r1=10.0.0.2", "tenant a may take rail r10,"},
+        };
+        struct tenant_spec specs[TENANT_SPECS_MAX];
+        char why[TENANTS_WHY_MAX];
+        uint32_t n;
+
+        (void)unused;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                int r = tenants_check_rails(cases[i].tenants, cases[i].rails, why);
+
+                if (cases[i].says ? r != -EINVAL || !strstr(why, cases[i].says) : r != 0)
+                        fail_msg("'%s' of '%s': %d, '%s'", cases[i].tenants, cases[i].rails, r, why);
+        }
+        assert_int_equal(tenant_specs_parse("a=5,rails=r0/r_1,weight=2 b=6", specs, &n, why), 0);
+        assert_string_equal(specs[0].rails, "r0/r_1");
+        assert_int_equal(specs[0].weight, 2);
+        assert_string_equal(specs[1].rails, "");
+        assert_true(rail_names_have(specs[0].rails, "r0") && rail_names_have(specs[0].rails, "r_1"));
+        assert_false(rail_names_have(specs[0].rails, "r") || rail_names_have(specs[0].rails, "r_") ||
+                     rail_names_have(specs[0].rails, "") || rail_names_have(specs[1].rails, "r0"));
 }
 
 static void test_choice(void **unused) {
@@ -261,6 +301,7 @@ int main(void) {
                 cmocka_unit_test(test_closing),
                 cmocka_unit_test(test_names),
                 cmocka_unit_test(test_specs),
+                cmocka_unit_test(test_rails),
                 cmocka_unit_test(test_choice),
                 cmocka_unit_test(test_room),
                 cmocka_unit_test(test_waiting_calls),

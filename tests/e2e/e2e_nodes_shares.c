@@ -2,7 +2,8 @@
 /*
  * Two tenants with weights 1 and 3 keep a rail with a rate limit busy: of what goes over it in any second the one gets
  * a quarter and the other three, within five points. And one whose class is latency is not held up by one whose class
- * is bulk, though that has all the weight. Tenants are told by users, so this needs root.
+ * is bulk, though that has all the weight. One that may take one rail keeps to it, and ends with an error where that
+ * does not reach the other node, while others go on. Tenants are told by users, so this needs root.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -48,14 +49,22 @@ struct kind {
         const char *name[TENANTS], *options[TENANTS];
         uint32_t count[TENANTS]; /* elements of each request */
         uint32_t rate;           /* bytes per second */
+        const char *second;      /* what it says of a second rail, behind ADDRESS; NULL: there is none */
 };
 static const struct kind by_weight = {
         .name = {"one", "three"}, .options = {"", ",weight=3"}, .count = {1u << 20, 1u << 20}, .rate = 10u << 20};
 /* Of one class, the first one would get a thousandth. */
 static const struct kind by_class = {.name = {"quick", "large"},
-                                     .options = {",class=latency", ",weight=1000,class=bulk"},
+                                     .options = {",class=latency,rails=r0", ",weight=1000,rails=r0,class=bulk"},
                                      .count = {1u << 16, 1u << 19},
-                                     .rate = 4u << 20};
+                                     .rate = 4u << 20,
+                                     .second = ""};
+/* Nobody listens where r1 says it does. */
+static const struct kind by_rail = {.name = {"pinned", "free"},
+                                    .options = {",rails=r1", ""},
+                                    .count = {1u << 10, 1u << 10},
+                                    .rate = 10u << 20,
+                                    .second = ",port=7999,advertise=127.0.0.1:1"};
 
 struct shared {
         pthread_barrier_t barrier[TENANTS * COMMS];
@@ -145,10 +154,11 @@ static void ranks_start(struct world *world) {
         }
 }
 
-static void ranks_end(struct world *world) {
+/* From this process on; those before have ended. */
+static void ranks_end(struct world *world, uint32_t first) {
         /* relaxed: see run_rank */
         atomic_store_explicit(&world->shared->stop, 1, memory_order_relaxed);
-        for (uint32_t i = 0; i < PROCESSES; i++) {
+        for (uint32_t i = first; i < PROCESSES; i++) {
                 int status;
 
                 if (proc_wait(world->pid[i], END_MS, &status) != 0)
@@ -313,7 +323,7 @@ static void shares(void **state) {
                 proc_measure_for(SAMPLE_MS);
                 result = look(world);
         } while (result.n_busy < windows);
-        ranks_end(world);
+        ranks_end(world, 0);
         print_message(
                 "%u windows of a second (and %u in which the rail was not kept busy): share of weight 3 from %.1f "
                 "%% to %.1f %%\n",
@@ -364,13 +374,14 @@ static void check_shown(const struct world *world) {
         size_t i;
 
         json_array_foreach(json_object_get(routes, "routes"), i, row) {
-                const bool normal = strcmp(text_of(row, "class"), "normal") == 0;
+                const bool idle =
+                        strcmp(text_of(row, "class"), "normal") == 0 || strcmp(text_of(row, "rail"), "r0") != 0;
                 const json_int_t messages = json_integer_value(json_object_get(row, "messages_sent")),
                                  data = json_integer_value(json_object_get(row, "data_sent"));
 
-                if (normal ? messages > 0 || data > 0 : messages == 0 || data == 0)
-                        fail_msg("%s carried %lld messages and %lld bytes", text_of(row, "class"), (long long)messages,
-                                 (long long)data);
+                if (idle ? messages > 0 || data > 0 : messages == 0 || data == 0)
+                        fail_msg("%s, %s, carried %lld messages and %lld bytes", text_of(row, "rail"),
+                                 text_of(row, "class"), (long long)messages, (long long)data);
                 n[0]++;
         }
         json_array_foreach(json_object_get(comms, "comms"), i, row) {
@@ -379,13 +390,14 @@ static void check_shown(const struct world *world) {
                 n[1]++;
         }
         json_array_foreach(json_object_get(tenants, "tenants"), i, row) {
-                n[2] += strcmp(text_of(row, "name"), "quick") == 0 && strcmp(text_of(row, "class"), "latency") == 0;
+                n[2] += strcmp(text_of(row, "name"), "quick") == 0 && strcmp(text_of(row, "class"), "latency") == 0 &&
+                        strcmp(text_of(row, "rails"), "r0") == 0;
                 n[3] += strcmp(text_of(row, "name"), "large") == 0 && strcmp(text_of(row, "class"), "bulk") == 0;
         }
         json_decref(routes);
         json_decref(comms);
         json_decref(tenants);
-        assert_int_equal(n[0], 3);
+        assert_int_equal(n[0], 6);
         assert_int_equal(n[1], TENANTS * COMMS);
         assert_int_equal(n[2], 1);
         assert_int_equal(n[3], 1);
@@ -405,7 +417,7 @@ static void classes(void **state) {
                          OPERATIONS, quick_done(world) + OPERATIONS - hurry.until,
                          sample_take(world).bytes[1] - hurry.before.bytes[1]);
         check_shown(world);
-        ranks_end(world);
+        ranks_end(world, 0);
         quick = hurry.after.bytes[0] - hurry.before.bytes[0];
         large = hurry.after.bytes[1] - hurry.before.bytes[1];
         print_message("class latency: %" PRIu64 " bytes, class bulk with a thousand times the weight: %" PRIu64 "\n",
@@ -416,14 +428,53 @@ static void classes(void **state) {
         nodes_stop(world->node, NODES);
 }
 
+/* ---- rails ------------------------------------------------------------------------------------------------------- */
+static bool free_sends(void *argument) {
+        return sample_take(argument).bytes[1] > 0;
+}
+
+static void rails(void **state) {
+        const uint32_t first_free = COMMS * RANKS;
+        struct world *world = *state;
+
+        require_root(world);
+        ranks_start(world);
+        for (uint32_t i = 0; i < first_free; i++) {
+                int status;
+
+                if (proc_wait(world->pid[i], READY_MS, &status) != 0)
+                        fail_msg("rank %u of communicator %u waits for ever", i % RANKS, i / RANKS);
+                if (!strstr(world->shared->error[i], "rmx_all_reduce: RMX_E_PEER_LOST"))
+                        fail_msg("status 0x%x, %s", (unsigned int)status, world->shared->error[i]);
+        }
+        assert_true(proc_await(free_sends, world, READY_MS));
+        ranks_end(world, first_free);
+        nodes_stop(world->node, NODES);
+}
+
 /* ------------------------------------------------------------------------------------------------------------------ */
-static int setup(void **state, const struct kind *kind) {
-        const char *more[] = {"--config", NULL, NULL};
-        char path[] = "/tmp/railmux-e2e-shares-XXXXXX", name[32];
-        struct world *world = calloc(1, sizeof(*world));
+static void config_write(const struct kind *kind, uint32_t node, char path[64]) {
         FILE *config;
-        void *memory;
         int fd;
+
+        snprintf(path, 64, "/tmp/railmux-e2e-shares-XXXXXX");
+        fd = mkstemp(path);
+        assert_true(fd >= 0);
+        config = fdopen(fd, "w");
+        assert_non_null(config);
+        fprintf(config, "client:\n  mode: '0666'\npeer:\n  rails: r0=127.0.0.1,rate=%u,dscp=46/26/10", kind->rate);
+        if (kind->second)
+                fprintf(config, " r1=127.0.77.%u%s", node + 1, kind->second);
+        fprintf(config, "\ntenants:\n  by_uid: %s=%u%s %s=%u%s\n", kind->name[0], uids[0], kind->options[0],
+                kind->name[1], uids[1], kind->options[1]);
+        fclose(config);
+}
+
+static int setup(void **state, const struct kind *kind) {
+        char path[64], name[32];
+        const char *more[] = {"--config", path, NULL};
+        struct world *world = calloc(1, sizeof(*world));
+        void *memory;
 
         assert_non_null(world);
         *state = world;
@@ -433,27 +484,17 @@ static int setup(void **state, const struct kind *kind) {
         memory = mmap(NULL, sizeof(*world->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         assert_true(memory != MAP_FAILED);
         world->shared = memory;
-        fd = mkstemp(path);
-        assert_true(fd >= 0);
-        config = fdopen(fd, "w");
-        assert_non_null(config);
-        fprintf(config,
-                "client:\n  mode: '0666'\n"
-                "peer:\n  rails: r0=127.0.0.1,rate=%u,dscp=46/26/10\n"
-                "tenants:\n  by_uid: %s=%u%s %s=%u%s\n",
-                kind->rate, kind->name[0], uids[0], kind->options[0], kind->name[1], uids[1], kind->options[1]);
-        fclose(config);
-        more[1] = path;
         for (uint32_t i = 0; i < NODES; i++) {
                 world->node[i].gpus = 4;
                 world->node[i].listens = true;
                 world->node[i].more = more;
+                config_write(kind, i, path);
                 snprintf(name, sizeof(name), "nodes-shares-%c", (int)('a' + i));
                 node_start(&world->node[i], name, false);
                 world->node[i].more = NULL;
+                unlink(path);
                 assert_int_equal(chmod(world->node[i].dir, 0755), 0); /* for other users */
         }
-        unlink(path);
         return 0;
 }
 
@@ -463,6 +504,10 @@ static int setup_weight(void **state) {
 
 static int setup_class(void **state) {
         return setup(state, &by_class);
+}
+
+static int setup_rail(void **state) {
+        return setup(state, &by_rail);
 }
 
 static int teardown(void **state) {
@@ -481,6 +526,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(shares, setup_weight, teardown),
                 cmocka_unit_test_setup_teardown(strangers, setup_weight, teardown),
                 cmocka_unit_test_setup_teardown(classes, setup_class, teardown),
+                cmocka_unit_test_setup_teardown(rails, setup_rail, teardown),
         };
         int failed = cmocka_run_group_tests_name("shares", tests, NULL, NULL);
 

@@ -335,6 +335,15 @@ static void rig_on_lost(void *data, const struct fabric_node *peer, const char *
         node->lost++;
 }
 
+static void rig_on_cut_off(void *data, const struct fabric_node *peer, uint64_t key, const char *why) {
+        struct rig_node *node = data;
+
+        (void)peer;
+        (void)key;
+        (void)why;
+        node->cut_off++;
+}
+
 static void rig_on_violation(void *data, const struct fabric_node *peer, uint64_t key, const char *text) {
         struct rig_node *node = data;
 
@@ -409,6 +418,7 @@ void rig_fabric(struct rig *rig, uint32_t i) {
                                                 .callbacks = {.route = rig_on_route,
                                                               .unreachable = rig_on_unreachable,
                                                               .lost = rig_on_lost,
+                                                              .cut_off = rig_on_cut_off,
                                                               .violation = rig_on_violation,
                                                               .area = rig_on_area},
                                                 .data = node};
@@ -423,6 +433,7 @@ void rig_fabric(struct rig *rig, uint32_t i) {
                                                            .hca = place.hca[0] ? place.hca : NULL,
                                                            .rate_bytes = options->rate_bytes,
                                                            .window_bytes = options->window_bytes,
+                                                           .number = (uint8_t)rail,
                                                            .udp_port = options->udp_port};
 
                 memcpy(rail_options.dscp, options->dscp, sizeof(rail_options.dscp));
@@ -499,7 +510,8 @@ void rig_area(struct rig *rig, uint32_t node) {
                                               .tenant = rig->options.tenant,
                                               .weight = rig->options.weight ? rig->options.weight : 100,
                                               .stripe_bytes = rig->options.stripe_bytes,
-                                              .rails = rig->options.rails};
+                                              .rails = rig->options.rails,
+                                              .only = rig->options.only};
 
         if (fabric_area_add(n->fabric, &options) != 0)
                 fail_msg("%s", fabric_error(n->fabric));

@@ -45,6 +45,7 @@ struct rig_options {
         uint32_t weight;          /* 0: 100 */
         uint32_t stripe_bytes;    /* of the area; 0: the fabric's */
         const char *const *rails; /* of its ranks; NULL: in turn */
+        uint32_t only;            /* of the area: bits of rails; 0: all */
         enum rig_where where;
         const char *kind;                    /* of the rails; NULL: "tcp" */
         const struct fabric_peer_rail *more; /* that nodes say they have, before those that they have */
@@ -66,7 +67,7 @@ struct rig_node {
         struct net_area *area;
         uint64_t size;
         int wake_fd;
-        uint32_t unreachable, lost, violations, routes_changed;
+        uint32_t unreachable, cut_off, lost, violations, routes_changed;
         uint32_t areas, refused_areas; /* that rig_dispatch() has been told of; of these, with an error */
         char text[160], why[160];      /* of the last violation, of the last change of a route */
         char unreached[160];           /* of the last time that a peer was unreachable */

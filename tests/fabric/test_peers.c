@@ -30,7 +30,7 @@ static void test_unfit_rails(void **state) {
         options.n_more = sizeof(unfit) / sizeof(unfit[0]);
         rig_new(&rig, &options);
         for (uint32_t i = 0; i < 2; i++) {
-                assert_int_equal(fabric_peer_routes(rig.nodes[i].fabric, &rig.nodes[1 - i].id), 2);
+                assert_int_equal(fabric_peer_routes(rig.nodes[i].fabric, &rig.nodes[1 - i].id, 0), 2);
                 assert_int_equal(fabric_routes(rig.nodes[i].fabric, &rows, &n), 0);
                 assert_int_equal(n, 2 * FABRIC_N_CLASSES);
                 for (size_t k = 0; k < n; k++) {
@@ -59,7 +59,7 @@ static void test_no_rail_fits(void **state) {
         (void)state;
         rig_new(&rig, &two_rails);
         assert_int_equal(fabric_peer_add(rig.nodes[0].fabric, &peer), 0);
-        assert_int_equal(fabric_peer_routes(rig.nodes[0].fabric, &other), 0);
+        assert_int_equal(fabric_peer_routes(rig.nodes[0].fabric, &other, 0), 0);
         rig_run(&rig, 20);
         assert_int_equal(rig.nodes[0].violations, 1);
         assert_int_equal(fabric_peer_remove(rig.nodes[0].fabric, &other), 0);
@@ -90,8 +90,8 @@ static void tell(struct rig *rig, uint32_t node) {
 }
 
 static void expect_routes(const struct rig *rig, size_t at_0, size_t at_1) {
-        assert_int_equal(fabric_peer_routes(rig->nodes[0].fabric, &rig->nodes[1].id), at_0);
-        assert_int_equal(fabric_peer_routes(rig->nodes[1].fabric, &rig->nodes[0].id), at_1);
+        assert_int_equal(fabric_peer_routes(rig->nodes[0].fabric, &rig->nodes[1].id, 0), at_0);
+        assert_int_equal(fabric_peer_routes(rig->nodes[1].fabric, &rig->nodes[0].id, 0), at_1);
 }
 
 static enum fabric_route_state red_state(const struct rig *rig, uint32_t node) {

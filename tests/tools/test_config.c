@@ -352,7 +352,8 @@ static void test_refusals(void **state) {
                                           "number of bytes or with K, M, G"},
                 {"tenants:\n  by_uid: a=5,weight=0\n",
                  "2:11: tenants.by_uid: '0' is wrong in a tenant; allowed: a weight, 1 .. 1000; allowed: "
-                 "NAME=UID[-UID][,weight=N][,class=latency|normal|bulk], blanks between several"},
+                 "NAME=UID[-UID][,weight=N][,class=latency|normal|bulk][,rails=RAIL[/RAIL ...]], blanks between "
+                 "several"},
                 {"executor:\n  stall_ms:\n", "2:12: executor.stall_ms: no value is given; allowed: 1 .. 3600000"},
                 /* shape */
                 {"limits: 7\n",
@@ -424,6 +425,36 @@ static void test_sockets(void **state) {
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
                 const struct options options = {.socket = cases[i].socket, .control = cases[i].control};
 
+                config_deinit(&f->config);
+                config_init(&f->config);
+                write_file(f, "a.yaml", cases[i].main);
+                assert_int_equal(load(f, "a.yaml"), 0);
+                assert_int_equal(options_apply(&options, &f->config, f->error), cases[i].error ? -EINVAL : 0);
+                if (cases[i].error && !strstr(f->error, cases[i].error))
+                        fail_msg("%s", f->error);
+        }
+}
+
+/* Tenants may take rails that there are, wherever these come from. */
+static void test_tenants_rails(void **state) {
+        static const struct {
+                const char *main, *rails, *error;
+        } cases[] = {
+                {"peer: {rails: r0=127.0.0.1 r1=127.0.0.1}\ntenants: {by_uid: 'a=5,rails=r1'}\n", "", NULL},
+                {"tenants: {by_uid: 'a=5,rails=r1'}\n", "r1=127.0.0.1", NULL},
+                {"tenants: {by_uid: 'a=5,rails=tcp0'}\n", "", NULL},
+                {"peer: {rails: r0=127.0.0.1}\ntenants: {by_uid: 'a=5 b=6,rails=r0/r1'}\n", "",
+                 "tenants.by_uid: tenant b may take rail r1, which there is not; allowed: those of peer.rails"},
+                {"peer: {rails: r1=127.0.0.1}\ntenants: {by_uid: 'a=5,rails=r1'}\n", "r0=127.0.0.1",
+                 "tenant a may take rail r1, which there is not"},
+                {"tenants: {by_uid: 'a=5,rails=r1'}\n", "", "which is tcp0 alone where it is empty"},
+        };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct options options = {.gpu = NULL};
+
+                snprintf(options.rails, sizeof(options.rails), "%s", cases[i].rails);
                 config_deinit(&f->config);
                 config_init(&f->config);
                 write_file(f, "a.yaml", cases[i].main);
@@ -649,6 +680,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_long_socket, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_sockets, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_tenants_rails, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_directory, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_addresses, setup, teardown),

@@ -413,6 +413,7 @@ static void test_documents(void **state) {
         tenant.n_usage = 1;
         tenant.weight = 3;
         tenant.traffic_class = (char *)"latency";
+        tenant.rails = (char *)"r0/r1";
         comm.state = (char *)"failed";
         comm.error = RMX_E_PEER_LOST;
         comm.failed_rank = 2;

@@ -70,6 +70,7 @@ json_t *json_tenants(const struct answer *answer) {
                 o = json_with(o, "name", json_text(t->name));
                 o = json_with(o, "weight", json_number(t->weight));
                 o = json_with(o, "class", json_text(t->traffic_class));
+                o = json_with(o, "rails", *t->rails ? json_text(t->rails) : json_null());
                 o = json_with(o, "usage", usage);
                 rows = json_with_row(rows, o);
         }

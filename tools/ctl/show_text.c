@@ -70,7 +70,7 @@ int show_status(const struct answer *answer, const struct show_options *options,
 }
 
 int show_tenants(const struct answer *answer, const struct show_options *options, FILE *out) {
-        static const char *const headers[] = {"TENANT", ">WEIGHT", "CLASS",    "RESOURCE",
+        static const char *const headers[] = {"TENANT", ">WEIGHT", "CLASS",    "RAILS", "RESOURCE",
                                               ">USED",  ">LIMIT",  ">REFUSED", NULL};
         struct table table;
 
@@ -83,6 +83,7 @@ int show_tenants(const struct answer *answer, const struct show_options *options
                         table_cell(&table, "%s", answer->tenants[i]->name);
                         table_cell(&table, "%" PRIu32, answer->tenants[i]->weight);
                         table_cell(&table, "%s", answer->tenants[i]->traffic_class);
+                        table_cell(&table, "%s", *answer->tenants[i]->rails ? answer->tenants[i]->rails : "all");
                         table_cell(&table, "%s", usage->what);
                         if (strcmp(usage->what, "bytes") == 0) {
                                 table_size(&table, usage->used);
