@@ -171,12 +171,13 @@ class Cluster:
             words += ["--rail", rail]
         return words + ([] if self.options.host else ["--config", str(config)])
 
-    def queues(self) -> str:
-        """Of each rank, where GPUs are shared: a GPU has some 128 for all of its processes, which hear of too many as "busy or
-        unavailable", and executors have their own."""
-        ranks = -(-self.daemons * self.gpus * self.each // max(min(self.node.gpus, self.daemons * self.gpus), 1))
+    def queues(self, processes: int = 0, most: int = EXECUTOR_QUEUES) -> str:
+        """Of each process (0: as many as ranks), where GPUs are shared: a GPU has some 128 for all of them, which hear of too many
+        as "busy or unavailable", and executors have their own."""
+        processes = processes or self.daemons * self.gpus * self.each
+        ranks = -(-processes // max(min(self.node.gpus, self.daemons * self.gpus), 1))
         executors = -(-self.daemons * self.gpus // max(self.node.gpus, 1))
-        return str(max(2, min(EXECUTOR_QUEUES, (QUEUES - EXECUTOR_QUEUES * executors) // ranks)))
+        return str(max(2, min(most, (QUEUES - EXECUTOR_QUEUES * executors) // ranks)))
 
     def start(self) -> None:
         """RuntimeError, with what the daemon said."""

@@ -36,10 +36,11 @@ def dropin_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
     python: list[str | pathlib.Path] = [sys.executable, PYNCCL, library, str(ranks), "--sockets", cluster.sockets]
     python += [] if options.host else ["--device"]
     ours, theirs = cluster.node.our_env(), dict(cluster.node.env, LD_PRELOAD=":".join(needed))
+    few = {"CUDA_DEVICE_MAX_CONNECTIONS": cluster.queues(cluster.daemons, 32)} if options.share else {}  # processes of many streams
     commands: list[tuple[str, list[str | pathlib.Path], dict[str, str]]] = [
         ("client", python, theirs),
         ("processes", [*every, "--ways", "processes", "--only", "calls,large"], ours),
-        ("threads", [*every, "--ways", "threads", "--only", "calls"], ours),
+        ("threads", [*every, "--ways", "threads", "--only", "calls"], ours | few),
         ("checks", [*every, "--ways", "processes", "--only", "comm,group,redop,config"], ours),
     ]
     found: dict[str, Any] = {"commands": [], "failed": [], "wrong": 0, "cases": 0}

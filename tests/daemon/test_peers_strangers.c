@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -505,7 +506,7 @@ static void tells_each_once(void **state) {
         struct world *world = *state;
         uint8_t data[4096];
         char text[PEER_TEXT_MAX], line[512];
-        FILE *log = tmpfile();
+        FILE *log = fdopen(memfd_create("log", MFD_CLOEXEC), "w+");
         int stderr_fd = dup(STDERR_FILENO), n_garbage = 0, n_other = 0;
 
         start(world, 0);
