@@ -137,10 +137,13 @@ static void way_move(struct proxy *proxy, struct proxy_pair *pair, int from) {
                 if (pair->turns < 2 * LATE_TURNS)
                         return;
         }
-        way->stuck |= proxy->longest > 0 && way->end - way->start > proxy->longest;
         if (way->stuck) { /* what comes is thrown away, and the end is seen */
                 way->start = way->end = 0;
                 return;
+        }
+        if (proxy->longest > 0 && way->end - way->start > proxy->longest) {
+                way->stuck = true;
+                way->end = way->start + proxy->longest; /* there may be short ones before it */
         }
         if (*out >= 0 && way->start < way->end) {
                 n = send(*out, way->bytes + way->start, way->end - way->start, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -24,7 +24,7 @@ struct proxy {
         _Atomic uint32_t bytes;       /* a fault after 1 to twice as many, 0: none */
         _Atomic bool refuse;          /* new connections are closed, old ones cut */
         _Atomic bool swallows;        /* see proxy_swallow() */
-        _Atomic uint32_t longest;     /* what is longer stays here, and what follows it on its connection; 0: nothing */
+        _Atomic uint32_t longest;     /* of what is longer only so much passes, and nothing behind it; 0: all does */
         _Atomic uint32_t n_faults[4]; /* made: cut, late, corrupt, stall */
         _Atomic bool stop;
         int listen_fd, wake_fd, full_fd;

@@ -558,8 +558,8 @@ static void test_short_only(void **state) {
                                             .least_data = 20000,
                                             .key = 13,
                                             .chunks = 20,
-                                            .times = {.heartbeat = 20,
-                                                      .deadline = 100 * (uint32_t)time_scale(),
+                                            .times = {.heartbeat = 40,
+                                                      .deadline = 300 * (uint32_t)time_scale(),
                                                       .hold_down = 5,
                                                       .hold_max = 20,
                                                       .unreachable = 600000}};
@@ -570,7 +570,7 @@ static void test_short_only(void **state) {
         (void)state;
         broken_start(&broken, &options);
         for (uint32_t b = 0; b < 2; b++)
-                broken.proxies[b][0].longest = 8192;
+                broken.proxies[b][0].longest = 4096;
         broken_join(&broken);
         while (rig->nodes[0].unreachable == 0 || rig->nodes[1].unreachable == 0) {
                 rig_step(rig);
