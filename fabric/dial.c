@@ -89,6 +89,28 @@ void route_dial(struct fabric *fabric, struct fabric_route *route, uint64_t now_
         }
 }
 
+/*
+ * Knocks are answered, and the other end does not dial: its route is held down, and it has other ways. We hear nothing
+ * of that, and a connection of another class may say that all is well. What is queued here would wait for its
+ * hold-down, so for us it is a failure, too.
+ */
+void route_check_knocks(struct fabric *fabric, struct fabric_route *route, uint64_t now_ns) {
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
+                struct fabric_port *port = &route->ports[i];
+
+                if (port->conn || port->schedule.queued_bytes == 0)
+                        port->knocked_ns = 0;
+                if (route->health.state != FABRIC_UP || !port->knocked_ns ||
+                    time_passed(now_ns, port->knocked_ns) < fabric->deadline_ns)
+                        continue;
+                port->knocked_ns = 0;
+                port->n_errors++;
+                route->probe = port->class;
+                if (route_error(&route->health, &fabric->limits, now_ns))
+                        route_changed(fabric, route, "the other end does not call back");
+        }
+}
+
 /* Without the port. */
 static struct in6_addr address_host(const struct sockaddr_storage *address) {
         struct in6_addr host = {0};

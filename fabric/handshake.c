@@ -215,6 +215,8 @@ static void conn_heard_answer(struct fabric_conn *conn, uint64_t now_ns) {
                 return;
         }
         if (conn->knock) {
+                if (!conn->port->knocked_ns)
+                        conn->port->knocked_ns = now_ns;
                 conn_doom(conn, false, "knocked");
                 return;
         }

@@ -106,6 +106,7 @@ struct fabric_port { /* one class of a route */
         struct fabric_conn *conn;  /* up, or being made by us */
         struct fabric_conn *knock; /* being made, to ask for one */
         uint64_t knock_ns;         /* the next knock not before */
+        uint64_t knocked_ns;       /* when one was answered first, and no connection has come; 0: none was */
         bool wanted;               /* the peer has knocked */
         uint32_t n_renumbered;     /* dialled again at once with a later number, since a connection was up */
         uint64_t n_connections, n_retransmitted, n_errors, flight_bytes;
@@ -454,6 +455,7 @@ bool rail_measure(struct fabric_rail *rail, uint64_t now_ns);
 int rails_watch(struct fabric *fabric, uint64_t now_ns);
 /* dial.c */
 void route_dial(struct fabric *fabric, struct fabric_route *route, uint64_t now_ns);
+void route_check_knocks(struct fabric *fabric, struct fabric_route *route, uint64_t now_ns);
 void rail_accept(struct fabric_rail *rail, uint64_t now_ns);
 
 /* conn.c */

@@ -201,6 +201,7 @@ static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interv
                         continue;
                 if (route_tick(&route->health, &fabric->limits, now_ns))
                         route_changed(fabric, route, route_why[route->health.state]);
+                route_check_knocks(fabric, route, now_ns);
                 route_hurry(&route->health, route_is_missed(route), now_ns);
         }
         if (rail->listen_paused) {
