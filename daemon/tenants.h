@@ -23,7 +23,7 @@
 struct manager;
 
 #define TENANT_SPECS_MAX  64u
-#define TENANTS_WHY_MAX   160u
+#define TENANTS_WHY_MAX   240u
 #define TENANT_SPEC_NAME  31u
 #define TENANT_WEIGHT_MAX 1000u /* what the fabric takes */
 
