@@ -243,41 +243,38 @@ int fabric_area_remove(struct fabric *fabric, uint64_t key) {
         return 0;
 }
 
-/* A peer that it has work for, perhaps, and that no rail reaches which it may take. */
-static struct fabric_peer *area_cut_off(struct fabric *fabric, const struct fabric_area *area) {
-        struct fabric_peer *peer;
+/* What it has for that rank waits for a rail: nobody dials where nothing is sent, so only then it says something that
+ * there is no connection. */
+static struct fabric_peer *area_cut_off(struct fabric *fabric, const struct fabric_area *area, uint32_t rank) {
+        struct fabric_peer *peer = area->n_to[rank] ? peer_of_node(fabric, &area->nodes[rank]) : NULL;
 
-        /* relaxed: written under the lock, which is held */
-        if (atomic_load_explicit(&area->n_items, memory_order_relaxed) == 0)
-                return NULL;
+        return peer && !peer_has_way(peer, area->only) ? peer : NULL;
+}
+
+static void area_check_ways(struct fabric *fabric, struct fabric_area *area, uint64_t now_ns) {
         for (uint32_t r = 0; r < area->n_ranks; r++) {
-                peer = peer_of_node(fabric, &area->nodes[r]);
-                if (peer && !peer_has_way(peer, area->only))
-                        return peer;
+                struct fabric_peer *peer = area_cut_off(fabric, area, r);
+
+                if (!peer) {
+                        area->cut_ns[r] = 0;
+                        continue;
+                }
+                peer->cut_off = true;
+                if (area->cut_ns[r] == 0)
+                        area->cut_ns[r] = now_ns;
+                if (time_passed(now_ns, area->cut_ns[r]) >= fabric->unreachable_ns &&
+                    !peer_shakes_hands(fabric, peer, area->cut_ns[r], fabric->handshake_ns, now_ns) &&
+                    fabric_tell_cut_off(fabric, peer, area->key, "no rail that it may take has a connection"))
+                        area->cut_ns[r] = now_ns;
         }
-        return NULL;
 }
 
 void areas_check_ways(struct fabric *fabric, uint64_t now_ns) {
         struct fabric_area *area;
-        struct fabric_peer *peer;
 
-        for (area = fabric->areas; area; area = area->hh.next) {
-                if (area->only == 0)
-                        continue;
-                peer = area_cut_off(fabric, area);
-                if (!peer) {
-                        area->cut_ns = 0;
-                        continue;
-                }
-                peer->cut_off = true;
-                if (area->cut_ns == 0)
-                        area->cut_ns = now_ns;
-                if (time_passed(now_ns, area->cut_ns) >= fabric->unreachable_ns &&
-                    !peer_shakes_hands(fabric, peer, area->cut_ns, fabric->handshake_ns, now_ns) &&
-                    fabric_tell_cut_off(fabric, peer, area->key, "no rail that it may take has a connection"))
-                        area->cut_ns = now_ns;
-        }
+        for (area = fabric->areas; area; area = area->hh.next)
+                if (area->only != 0)
+                        area_check_ways(fabric, area, now_ns);
 }
 
 void areas_free(struct fabric *fabric) {

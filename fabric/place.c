@@ -16,7 +16,8 @@
 #define SPARE_ITEMS 4096u
 #define WAKE_S      40e-6 /* about what waking the two threads costs */
 
-struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer) {
+struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer,
+                             uint8_t destination) {
         struct fabric_item *item;
 
         if (fabric->spare) {
@@ -33,9 +34,11 @@ struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, st
         }
         item->area = area_ref(area);
         item->peer = peer;
+        item->destination = destination;
         /* relaxed: see taker_may */
         atomic_fetch_add_explicit(&area->n_items, 1, memory_order_relaxed);
         peer->n_items++;
+        area->n_to[destination]++;
         return item;
 }
 
@@ -43,6 +46,7 @@ void item_free(struct fabric *fabric, struct fabric_item *item) {
         struct schedule_item *spare = &item->schedule;
 
         item->peer->n_items--;
+        item->area->n_to[item->destination]--;
         if (item->again)
                 item->peer->n_again[item->again - 1]--;
         /* relaxed: see taker_may */

@@ -62,9 +62,10 @@ struct fabric_area {
         enum fabric_class class;
         uint64_t tenant;
         uint32_t weight, stripe_bytes;
-        uint32_t only;                   /* bits of rails' numbers, 0: all */
-        uint64_t cut_ns;                 /* since when none of these reaches a peer that it has work for; 0: they do */
-        uint8_t rails[FABRIC_RANKS_MAX]; /* that the messages of each rank take, if they are not striped */
+        uint32_t only;                       /* bits of rails' numbers, 0: all */
+        uint32_t n_to[FABRIC_RANKS_MAX];     /* items under way to each rank */
+        uint64_t cut_ns[FABRIC_RANKS_MAX];   /* since when none of its rails takes these there; 0: one does */
+        uint8_t rails[FABRIC_RANKS_MAX];     /* that the messages of each rank take, if they are not striped */
         char (*wanted)[FABRIC_NAME_MAX + 1]; /* those that are to take them, "": any; NULL: all any */
         struct fabric_traffic traffic[FABRIC_RAILS_MAX];
         uint32_t n_refs;          /* table, taker, items, frames */
@@ -399,7 +400,8 @@ void traffic_out(const struct fabric_item *item); /* it has arrived */
 void traffic_in(struct fabric_rail *rail, struct fabric_area *area, const struct frame *frame);
 
 /* place.c */
-struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer);
+struct fabric_item *item_new(struct fabric *fabric, struct fabric_area *area, struct fabric_peer *peer,
+                             uint8_t destination);
 void item_free(struct fabric *fabric, struct fabric_item *item);
 /* To the rail that it is to take. It belongs to nobody at the moment. */
 void item_place(struct fabric *fabric, struct fabric_item *item);

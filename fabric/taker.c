@@ -104,7 +104,7 @@ static void taker_give(struct fabric *fabric, const struct taken *taken) {
                 fabric_tell_violation(fabric, NULL, area->key, "an executor posted something for an unknown node");
                 return;
         }
-        item = item_new(fabric, area, peer);
+        item = item_new(fabric, area, peer, d->destination);
         if (!item) {
                 fabric->counters.dropped++;
                 peer->lost = "messages to it are lost: no memory";
@@ -112,7 +112,6 @@ static void taker_give(struct fabric *fabric, const struct taken *taken) {
         }
         item->kind = d->kind;
         item->source = d->source;
-        item->destination = d->destination;
         item->value = d->value;
         item->data_bytes = d->data_bytes;
         item->line_offset = d->line_offset;

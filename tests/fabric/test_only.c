@@ -101,10 +101,44 @@ static void test_cut_off(void **state) {
         rig_free(&rig);
 }
 
+/* Nothing is sent to the third node, so nobody makes a connection to it. That is no reason to say that it is cut off.
+ */
+static void test_not_sent_to(void **state) {
+        struct rig_options options = {.n_nodes = 3,
+                                      .n_rails = 2,
+                                      .ranks = {1, 1, 1},
+                                      .slot_bytes = 100001,
+                                      .key = 63,
+                                      .chunks = ALONE,
+                                      .least_data = 100001,
+                                      .rate_bytes = 4000000, /* something is under way all the time, for some seconds */
+                                      .only = ONLY,
+                                      .times = {.unreachable = 300}};
+        uint64_t end_ns = clock_now_ns() + WAIT * UINT64_C(1000000000) * time_scale();
+        static struct rig rig;
+        uint32_t before = 0;
+
+        (void)state;
+        rig_new(&rig, &options);
+        for (uint32_t i = 0; i < rig.n_channels; i++)
+                rig.channels[i].stopped = rig.channels[i].source + rig.channels[i].destination != 1;
+        while (rig.channels[0].received < ALONE) {
+                assert_true(clock_now_ns() < end_ns);
+                if (!rig_step(&rig))
+                        rig_wait(&rig, WAIT);
+                rig_dispatch(&rig);
+                if (rig.channels[0].received <= 1)
+                        before = rig.nodes[0].cut_off; /* while it was being connected */
+        }
+        assert_int_equal(rig.nodes[0].cut_off, before);
+        rig_free(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_sizes),
                 cmocka_unit_test(test_cut_off),
+                cmocka_unit_test(test_not_sent_to),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);

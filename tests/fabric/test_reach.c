@@ -22,7 +22,8 @@ struct world {
         struct fabric_peer peer;
         struct fabric_area area;
         struct fabric_conn conn; /* in none of the lists yet */
-        uint32_t told;
+        uint32_t told, cut_off;
+        uint8_t cut_from; /* the node of the last time */
 };
 
 static void world_on_unreachable(void *data, const struct fabric_node *node, const char *why) {
@@ -33,12 +34,22 @@ static void world_on_unreachable(void *data, const struct fabric_node *node, con
         w->told++;
 }
 
+static void world_on_cut_off(void *data, const struct fabric_node *node, uint64_t key, const char *why) {
+        struct world *w = data;
+
+        (void)why;
+        assert_int_equal(key, w->area.key);
+        w->cut_from = node->id[0];
+        w->cut_off++;
+}
+
 static int world_new(void **state) {
         struct world *w = calloc(1, sizeof(*w));
 
         assert_non_null(w);
         w->fabric.event_fd = -1;
         w->fabric.options.callbacks.unreachable = world_on_unreachable;
+        w->fabric.options.callbacks.cut_off = world_on_cut_off;
         w->fabric.options.data = w;
         pthread_mutex_init(&w->fabric.lock, NULL);
         w->fabric.deadline_ns = DEADLINE;
@@ -324,6 +335,54 @@ static void test_answered_late(void **state) {
         close(fds[1]);
 }
 
+/* The same of an area that may not take every rail. Returns when it was said of it. */
+static uint64_t world_check_ways(struct world *w, uint64_t from_ns, uint64_t until_ns) {
+        const uint32_t before = w->cut_off;
+
+        for (uint64_t now_ns = from_ns; now_ns < until_ns; now_ns += MS) {
+                areas_check_ways(&w->fabric, now_ns);
+                (void)world_told(w);
+                if (w->cut_off > before)
+                        return now_ns;
+        }
+        return 0;
+}
+
+/* Each node by itself that it sends to, and no other one. */
+static void test_cut_off(void **state) {
+        struct fabric_peer other = {.n_routes = 0};
+        struct world *w = *state;
+
+        memset(other.node.id, 8, sizeof(other.node.id));
+        HASH_ADD(hh, w->fabric.peers, node, sizeof(w->peer.node), &w->peer);
+        HASH_ADD(hh, w->fabric.peers, node, sizeof(other.node), &other);
+        w->area.nodes[w->area.n_ranks++] = other.node;
+        w->area.only = 1;
+        w->peer.n_up = 1;
+        w->conn.state = CONN_UP;
+        w->route.ports[FABRIC_NORMAL].conn = &w->conn;
+        w->area.n_to[0] = 1;
+        assert_int_equal(world_check_ways(w, 1000 * MS, 9000 * MS), 0);
+        assert_false(other.cut_off);
+
+        /* One after the other, and none for long. */
+        w->peer.n_up = 0;
+        assert_int_equal(world_check_ways(w, 10000 * MS, 10000 * MS + LIMIT), 0);
+        w->peer.n_up = 1;
+        w->area.n_to[1] = 1;
+        assert_int_equal(world_check_ways(w, 10000 * MS + LIMIT, 20000 * MS), 10000 * MS + 2 * LIMIT);
+        assert_int_equal(w->cut_from, 8);
+        assert_true(other.cut_off);
+
+        /* Both. */
+        w->peer.n_up = 0;
+        assert_int_equal(world_check_ways(w, 20000 * MS, 20000 * MS + 1), 20000 * MS);
+        assert_int_equal(w->cut_from, 8);
+        assert_int_equal(world_check_ways(w, 20000 * MS + MS, 30000 * MS), 20000 * MS + LIMIT);
+        assert_int_equal(w->cut_off, 4);
+        HASH_CLEAR(hh, w->fabric.peers);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
@@ -336,6 +395,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_missed, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_unanswered, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_answered_late, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_cut_off, world_new, world_free),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
