@@ -349,10 +349,10 @@ static void cluster_on_cut_off(void *data, const struct fabric_node *id, uint64_
         struct cluster *cluster = data;
         struct cluster_node *node = cluster_node(cluster, id);
 
-        log_error("communicator key %016llx is cut off from %s: %s", (unsigned long long)key, cluster_name(cluster, id),
-                  why);
-        if (node)
-                comm_heard_cut_off(cluster, node->peer, key);
+        /* It is said again until what was sent has gone with the communicator, which takes a while. */
+        if (node && comm_heard_cut_off(cluster, node->peer, key))
+                log_error("communicator key %016llx is cut off from %s: %s", (unsigned long long)key,
+                          cluster_name(cluster, id), why);
 }
 
 static void cluster_on_violation(void *data, const struct fabric_node *id, uint64_t key, const char *text) {

@@ -365,7 +365,7 @@ again:
         }
 }
 
-void comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64_t key) {
+bool comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64_t key) {
         struct comm *comm = comm_remote_of_key(cluster, key);
         const char *name = peer_name(peer);
         char reason[160];
@@ -374,7 +374,7 @@ void comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64
         node = comm ? comm_remote_index(comm->remote, peer) : 0;
         if (!comm || node == comm->remote->n_nodes || comm->code || comm->aborting ||
             (comm->remote->ended && comm->remote->over))
-                return;
+                return false;
         snprintf(reason, sizeof(reason), "no rail that tenant %.31s may take reaches node %.60s", comm->tenant->name,
                  name[0] ? name : peer_address(peer));
         if (comm->state != COMM_READY && !comm->split) {
@@ -382,9 +382,11 @@ void comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64
         } else if (comm->remote->ended) { /* nobody here is left to be told; what they had sent does not arrive */
                 comm_remote_tell_failed(comm, RMX_E_PEER_LOST, heard_first_rank(comm, node), reason, -1);
                 comm->remote->over = true;
+                comm_settle(comm);
         } else {
                 comm_abort(comm, RMX_E_PEER_LOST, heard_first_rank(comm, node), reason, 0);
         }
+        return true;
 }
 
 void comm_heard_merged(struct cluster *cluster, const struct peer *peer, struct peer *into) {

@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* Communicators over several nodes are found by their keys, however many there are, and without a look at any other. */
+/* Communicators over several nodes are found by their keys, however many there are, and without a look at any other;
+ * and go when nobody is left whom they are of use to. */
 #include "tests/cmocka_all.h"
 
 #include "daemon/cluster.h"
 #include "daemon/comm.h"
+#include "daemon/comm_heard.h"
 #include "daemon/comm_remote.h"
 #include "daemon/manager.h"
+#include "daemon/peer.h"
+#include "daemon/state.h"
+#include "daemon/tenant.h"
+#include <event2/event.h>
 #include <stdlib.h>
 
 #define COMMS 3000u /* the table grows several times */
+#define RANKS 2u
 
 /* That the manager knows of no communicators makes sure that nobody goes through them. */
 static struct manager manager;
 static struct cluster cluster = {.manager = &manager};
 
 static struct comm *new_comm(uint64_t number) {
-        struct comm *comm = calloc(1, sizeof(*comm));
+        struct comm *comm = calloc(1, sizeof(*comm) + RANKS * sizeof(comm->members[0]));
 
         assert_non_null(comm);
         comm->manager = &manager;
@@ -100,10 +107,49 @@ static void test_same_key(void **unused) {
         }
 }
 
+/* All ranks of this node have left, and what they had sent does not arrive, for their tenant's rail does not reach the
+ * other node. Nobody will say any more of it. */
+static void test_cut_off(void **unused) {
+        struct comm_remote parent_remote = {.cluster = &cluster, .node = {0, 1}, .n_nodes = 2};
+        struct comm parent = {.manager = &manager, .remote = &parent_remote}, *comm = new_comm(1);
+        struct peers_options options = {.base = event_base_new(), .cluster = "test", .listen = "127.0.0.1:0"};
+        const uint32_t ranks[RANKS] = {0, 1};
+        char error[PEER_TEXT_MAX];
+        struct tenant tenant = {.name = "t"};
+        struct peer *peer, *other;
+        struct peers *peers;
+
+        (void)unused;
+        assert_int_equal(peers_new(&options, error, &peers), 0);
+        assert_int_equal(peers_dial(peers, "127.0.0.1:9", &peer), 0);
+        assert_int_equal(peers_dial(peers, "127.0.0.2:9", &other), 0);
+        parent_remote.nodes[1].peer = peer;
+        comm->tenant = &tenant;
+        comm->state = COMM_READY;
+        comm->n_ranks = RANKS;
+        comm->marks_fd = -1;
+        comm->state_slot = STATE_SLOT_NONE;
+        for (uint32_t r = 0; r < RANKS; r++)
+                comm->members[r].state_slot = STATE_SLOT_NONE;
+        HASH_ADD(hh, manager.comms, number, sizeof(comm->number), comm);
+        assert_int_equal(comm_remote_inherit(comm, &parent, ranks, 7), 0);
+        comm->remote->ended = true;
+        assert_false(comm_heard_cut_off(&cluster, other, 7));
+        assert_false(comm_heard_cut_off(&cluster, peer, 8));
+        assert_ptr_equal(comm_remote_of_key(&cluster, 7), comm);
+        assert_true(comm_heard_cut_off(&cluster, peer, 7));
+        assert_null(comm_remote_of_key(&cluster, 7));
+        assert_null(manager.comms);
+        assert_false(comm_heard_cut_off(&cluster, peer, 7));
+        peers_free(peers);
+        event_base_free(options.base);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_many),
                 cmocka_unit_test(test_same_key),
+                cmocka_unit_test(test_cut_off),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
