@@ -243,38 +243,33 @@ int fabric_area_remove(struct fabric *fabric, uint64_t key) {
         return 0;
 }
 
-/* What it has for that rank waits for a rail: nobody dials where nothing is sent, so only then it says something that
- * there is no connection. */
-static struct fabric_peer *area_cut_off(struct fabric *fabric, const struct fabric_area *area, uint32_t rank) {
+/* Nobody dials where nothing is sent, so only where something is it means anything that there is no connection. */
+static void area_check_way(struct fabric *fabric, struct fabric_area *area, uint32_t rank, uint64_t now_ns) {
         struct fabric_peer *peer = area->n_to[rank] ? peer_of_node(fabric, &area->nodes[rank]) : NULL;
+        uint64_t *cut_ns = &area->cut_ns[rank];
 
-        return peer && !peer_has_way(peer, area->only) ? peer : NULL;
-}
-
-static void area_check_ways(struct fabric *fabric, struct fabric_area *area, uint64_t now_ns) {
-        for (uint32_t r = 0; r < area->n_ranks; r++) {
-                struct fabric_peer *peer = area_cut_off(fabric, area, r);
-
-                if (!peer) {
-                        area->cut_ns[r] = 0;
-                        continue;
-                }
-                peer->cut_off = true;
-                if (area->cut_ns[r] == 0)
-                        area->cut_ns[r] = now_ns;
-                if (time_passed(now_ns, area->cut_ns[r]) >= fabric->unreachable_ns &&
-                    !peer_shakes_hands(fabric, peer, area->cut_ns[r], fabric->handshake_ns, now_ns) &&
-                    fabric_tell_cut_off(fabric, peer, area->key, "no rail that it may take has a connection"))
-                        area->cut_ns[r] = now_ns;
+        if (peer && peer_watch_ends(fabric, peer, area->only, &area->watches[rank], now_ns) &&
+            fabric_tell_cut_off(fabric, peer, area->key, "what it sends there does not arrive"))
+                area->watches[rank].watched_ns = 0;
+        if (!peer || peer_has_way(peer, area->only)) {
+                *cut_ns = 0;
+                return;
         }
+        peer->cut_off |= area->only;
+        if (*cut_ns == 0)
+                *cut_ns = now_ns;
+        if (time_passed(now_ns, *cut_ns) >= fabric->unreachable_ns &&
+            !peer_shakes_hands(fabric, peer, *cut_ns, fabric->handshake_ns, now_ns) &&
+            fabric_tell_cut_off(fabric, peer, area->key, "no rail that it may take has a connection"))
+                *cut_ns = now_ns;
 }
 
 void areas_check_ways(struct fabric *fabric, uint64_t now_ns) {
         struct fabric_area *area;
 
         for (area = fabric->areas; area; area = area->hh.next)
-                if (area->only != 0)
-                        area_check_ways(fabric, area, now_ns);
+                for (uint32_t r = 0; area->only != 0 && r < area->n_ranks; r++)
+                        area_check_way(fabric, area, r, now_ns);
 }
 
 void areas_free(struct fabric *fabric) {

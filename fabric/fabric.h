@@ -98,7 +98,8 @@ struct fabric_callbacks {
          */
         void (*area)(void *data, uint64_t key, int condition, const char *text);
         /* Work of an area that may not take every rail waits, and none that it may take has a connection to the peer,
-         * though others may have. Again each time that it has waited as long as with unreachable. It goes on trying. */
+         * or what is sent over them does not arrive, though others may be well. Again each time that it has waited as
+         * long as with unreachable. It goes on trying. */
         void (*cut_off)(void *data, const struct fabric_node *peer, uint64_t key, const char *why);
 };
 

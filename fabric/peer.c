@@ -358,7 +358,7 @@ bool peer_has_way(const struct fabric_peer *peer, uint32_t only) {
 bool route_is_missed(const struct fabric_route *route) {
         const struct fabric_peer *peer = route->peer;
 
-        if (peer->cut_off)
+        if (peer->cut_off && rail_is_among(route->rail, peer->cut_off))
                 return true;
         if (peer_has_way(peer, 0))
                 return false;
@@ -413,34 +413,35 @@ static uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_p
  *
  * Time counts while there is a connection, for else it is unreachable, and while threads run that could see it arrive.
  */
-static void peer_check_arrives(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
-        const uint64_t passed_ns = time_passed(now_ns, peer->watch_ns), most_ns = fabric->deadline_ns / 4;
+bool peer_watch_ends(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only,
+                     struct fabric_watch *watch, uint64_t now_ns) {
+        const uint64_t passed_ns = time_passed(now_ns, watch->watch_ns), most_ns = fabric->deadline_ns / 4;
         uint64_t limit_ns = 0;
 
-        peer->watch_ns = now_ns;
-        if (peer->n_again[peer->watched] == 0) {
-                peer->watched = !peer->watched;
-                peer->watched_ns = 0;
-                return;
+        watch->watch_ns = now_ns;
+        if (watch->n_again[watch->watched] == 0) {
+                watch->watched = !watch->watched;
+                watch->watched_ns = 0;
+                return false;
         }
-        if (peer->n_up == 0)
-                return;
-        peer->watched_ns += passed_ns < most_ns ? passed_ns : most_ns;
+        if (only ? !peer_has_way(peer, only) : peer->n_up == 0)
+                return false;
+        watch->watched_ns += passed_ns < most_ns ? passed_ns : most_ns;
         for (size_t i = 0; i < peer->n_routes; i++) {
                 const struct fabric_rail *rail = peer->routes[i]->rail;
                 const uint64_t stuck_ns = rail_stuck_ns(rail, rail->schedule.queued_bytes + rail->flight_bytes);
 
-                limit_ns = stuck_ns > limit_ns ? stuck_ns : limit_ns;
+                if (rail_is_among(rail, only))
+                        limit_ns = stuck_ns > limit_ns ? stuck_ns : limit_ns;
         }
-        if (peer->watched_ns < limit_ns || !peer_has_work(fabric, peer))
-                return;
-        if (fabric_tell_unreachable(fabric, peer, "what is sent there does not arrive"))
-                peer->watched_ns = 0;
+        return watch->watched_ns >= limit_ns;
 }
 
 /* Told again and again: what the owner began meanwhile waits as well. */
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns) {
-        peer_check_arrives(fabric, peer, now_ns);
+        if (peer_watch_ends(fabric, peer, 0, &peer->watch, now_ns) && peer_has_work(fabric, peer) &&
+            fabric_tell_unreachable(fabric, peer, "what is sent there does not arrive"))
+                peer->watch.watched_ns = 0;
         if (peer_count_up(fabric, peer, now_ns) > 0 || !peer_has_work(fabric, peer)) {
                 peer->down_ns = peer->told_ns = 0;
                 return;

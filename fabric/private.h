@@ -40,10 +40,18 @@ struct fabric_item {
         struct fabric_port *port; /* that it was given to last */
         uint64_t sequence;        /* on its connection */
         uint8_t kind, source, destination;
-        uint8_t again;   /* was on a connection that died: 1 + which of peer->n_again it is in; 0: never */
+        uint8_t again;   /* was on a connection that died: 1 + which of its watch's n_again it is in; 0: never */
         uint8_t refused; /* times that an adapter did not take its data */
         uint32_t value, data_bytes;
         uint64_t line_offset, data_offset;
+};
+
+/* Messages that were on a connection that died: those that are watched, and those that came since. Of areas that may
+ * not take every rail each rank has its own, for others may go where they may not; the rest is the peer's. */
+struct fabric_watch {
+        uint32_t n_again[2];
+        uint8_t watched;               /* which of them */
+        uint64_t watched_ns, watch_ns; /* for how long, with a connection; when that was looked at last */
 };
 
 struct fabric_area {
@@ -62,9 +70,10 @@ struct fabric_area {
         enum fabric_class class;
         uint64_t tenant;
         uint32_t weight, stripe_bytes;
-        uint32_t only;                       /* bits of rails' numbers, 0: all */
-        uint32_t n_to[FABRIC_RANKS_MAX];     /* items under way to each rank */
-        uint64_t cut_ns[FABRIC_RANKS_MAX];   /* since when none of its rails takes these there; 0: one does */
+        uint32_t only;                     /* bits of rails' numbers, 0: all */
+        uint32_t n_to[FABRIC_RANKS_MAX];   /* items under way to each rank */
+        uint64_t cut_ns[FABRIC_RANKS_MAX]; /* since when none of its rails takes these there; 0: one does */
+        struct fabric_watch watches[FABRIC_RANKS_MAX];
         uint8_t rails[FABRIC_RANKS_MAX];     /* that the messages of each rank take, if they are not striped */
         char (*wanted)[FABRIC_NAME_MAX + 1]; /* those that are to take them, "": any; NULL: all any */
         struct fabric_traffic traffic[FABRIC_RAILS_MAX];
@@ -140,15 +149,12 @@ struct fabric_peer {
         size_t n_rails;
         struct fabric_route *routes[FABRIC_RAILS_MAX];
         size_t n_routes;
-        bool dials;                    /* we dial: our id is the lower one */
-        bool cut_off;                  /* from areas that may not take every rail, when that was looked at last */
+        bool dials;       /* we dial: our id is the lower one */
+        uint32_t cut_off; /* rails of areas that may take no other, and have no way; when that was looked at last */
         struct schedule_item *waiting; /* no route or no memory for them yet */
         struct fabric_grave *graves;
         uint32_t n_graves;
-        /* Messages that were on a connection that died: those that are watched, and those that came since. */
-        uint32_t n_again[2];
-        uint8_t watched;               /* which of them */
-        uint64_t watched_ns, watch_ns; /* for how long, with a connection; when that was looked at last */
+        struct fabric_watch watch;
         uint64_t strange_number; /* of connections that they dial: this one and those before may not begin any more */
         bool grave_work;         /* a grave has something to send */
         uint32_t n_items, n_up;
@@ -348,6 +354,10 @@ static inline bool rail_is_among(const struct fabric_rail *rail, uint32_t only) 
         return only == 0 || only >> rail->number & 1;
 }
 
+static inline struct fabric_watch *item_watch(const struct fabric_item *item) {
+        return item->area->only ? &item->area->watches[item->destination] : &item->peer->watch;
+}
+
 static inline struct fabric_item *item_of(struct schedule_item *schedule) {
         return (struct fabric_item *)(void *)schedule;
 }
@@ -429,6 +439,9 @@ void peers_drop(struct fabric *fabric);
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns);
 /* Over one of these rails (only: as of areas). */
 bool peer_has_way(const struct fabric_peer *peer, uint32_t only);
+/* Has what is watched not arrived for too long? Only rails of these are looked at. */
+bool peer_watch_ends(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only,
+                     struct fabric_watch *watch, uint64_t now_ns);
 /* Is somebody answering who has been waited for since then, for no longer than most_ns? */
 bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t since_ns, uint64_t most_ns,
                        uint64_t now_ns);

@@ -162,7 +162,7 @@ static void peers_check(struct fabric *fabric, uint64_t now_ns) {
                 peer_check_reachable(fabric, peer, now_ns);
                 if (peer->lost && fabric_tell_lost(fabric, peer))
                         peer->lost = NULL;
-                peer->cut_off = false;
+                peer->cut_off = 0;
         }
         areas_check_ways(fabric, now_ns);
 }

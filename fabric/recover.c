@@ -172,15 +172,17 @@ static struct fabric_grave *grave_new(struct fabric *fabric, struct fabric_peer 
         return grave;
 }
 
-/* That their way does not last, or what became of them is not said: see peer_check_arrives(). */
-static void items_watch(struct fabric_peer *peer, struct schedule_item *items) {
+/* That their way does not last, or what became of them is not said: see peer_watch_ends(). */
+static void items_watch(struct schedule_item *items) {
         struct schedule_item *item;
 
         DL_FOREACH(items, item) {
+                struct fabric_watch *watch = item_watch(item_of(item));
+
                 if (item_of(item)->again)
                         continue;
-                item_of(item)->again = 1 + !peer->watched;
-                peer->n_again[!peer->watched]++;
+                item_of(item)->again = 1 + !watch->watched;
+                watch->n_again[!watch->watched]++;
         }
 }
 
@@ -232,7 +234,7 @@ void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
                 if (peer_has_conn(peer, conn->forgotten_on))
                         grave->heard_on = conn->forgotten_on;
         }
-        items_watch(peer, conn->unacked);
+        items_watch(conn->unacked);
         grave->items = conn->unacked;
         conn->unacked = NULL;
         grave_look(grave);

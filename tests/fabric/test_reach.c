@@ -149,7 +149,7 @@ static void test_does_not_arrive(void **state) {
         uint64_t now_ns = 1000 * MS;
 
         w->peer.n_up = 1;
-        w->peer.n_again[1] = 1;
+        w->peer.watch.n_again[1] = 1;
         assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), now_ns + limit_ns);
         now_ns += limit_ns;
         assert_int_equal(world_run(w, now_ns + MS, now_ns + 2 * limit_ns), now_ns + limit_ns);
@@ -158,8 +158,8 @@ static void test_does_not_arrive(void **state) {
         /* What has joined it since is not older than that when it arrives. */
         assert_int_equal(world_run(w, now_ns + MS, now_ns + limit_ns), 0);
         now_ns += limit_ns;
-        w->peer.n_again[w->peer.watched]--;
-        w->peer.n_again[!w->peer.watched]++;
+        w->peer.watch.n_again[w->peer.watch.watched]--;
+        w->peer.watch.n_again[!w->peer.watch.watched]++;
         assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), now_ns + limit_ns);
         now_ns += limit_ns;
 
@@ -182,7 +182,7 @@ static void test_does_not_arrive(void **state) {
         assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), 0);
         now_ns += 2 * limit_ns;
         HASH_ADD(hh, w->fabric.areas, key, sizeof(w->area.key), &w->area);
-        w->peer.n_again[w->peer.watched] = 0;
+        w->peer.watch.n_again[w->peer.watch.watched] = 0;
         assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), 0);
 }
 
@@ -383,6 +383,55 @@ static void test_cut_off(void **state) {
         HASH_CLEAR(hh, w->fabric.peers);
 }
 
+/* What connections of the only rail that it may take do not bring is no reason to give up the peer, which has others.
+ */
+static void test_only_does_not_arrive(void **state) {
+        const uint64_t limit_ns = STUCK_DEADLINES * DEADLINE;
+        struct schedule_item *items = NULL;
+        struct fabric_item *item;
+        struct world *w = *state;
+        uint64_t now_ns = 1000 * MS;
+
+        HASH_ADD(hh, w->fabric.peers, node, sizeof(w->peer.node), &w->peer);
+        w->rail.number = 3;
+        w->area.only = 1u << 3;
+        w->peer.n_up = 1;
+        w->conn.state = CONN_UP;
+        w->conn.peer = &w->peer;
+        w->conn.number = 1;
+        w->route.ports[FABRIC_NORMAL].conn = &w->conn;
+        w->area.n_refs = 1;
+        item = item_new(&w->fabric, &w->area, &w->peer, 0);
+        assert_non_null(item);
+        DL_APPEND(items, &item->schedule);
+        w->conn.unacked = items;
+        grave_dig(&w->fabric, &w->conn);
+        assert_non_null(w->peer.graves);
+        assert_int_equal(world_run(w, now_ns, now_ns + 2 * limit_ns), 0);
+        assert_int_equal(world_check_ways(w, now_ns, now_ns + 2 * limit_ns), now_ns + limit_ns);
+        now_ns += limit_ns;
+        assert_false(route_is_missed(&w->route));
+
+        /* Without a connection it is cut off, and its rail is missed; no other. */
+        w->peer.n_up = 0;
+        assert_int_equal(world_check_ways(w, now_ns, now_ns + limit_ns), now_ns + LIMIT);
+        w->peer.n_up = 1;
+        assert_true(route_is_missed(&w->route));
+        w->rail.number = 2;
+        assert_false(route_is_missed(&w->route));
+        w->rail.number = 3;
+
+        /* It has arrived. */
+        now_ns += limit_ns;
+        graves_free(&w->fabric, &w->peer);
+        assert_int_equal(w->area.n_to[0], 0);
+        assert_int_equal(w->area.watches[0].n_again[0] + w->area.watches[0].n_again[1], 0);
+        assert_int_equal(world_check_ways(w, now_ns, now_ns + 2 * limit_ns), 0);
+        w->route.ports[FABRIC_NORMAL].conn = NULL;
+        HASH_CLEAR(hh, w->fabric.peers);
+        free(w->fabric.spare);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
@@ -396,6 +445,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_unanswered, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_answered_late, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_cut_off, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_only_does_not_arrive, world_new, world_free),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
