@@ -6,6 +6,8 @@
 
 #include "fabric/private.h"
 #include "tests/fabric/stranger.h"
+#include "tests/time_scale.h"
+#include "util/clock.h"
 
 static const struct rig_options usual = {.n_nodes = 2,
                                          .n_rails = 1,
@@ -207,6 +209,7 @@ static void test_lost(void **state) {
         struct fabric *fabric;
         struct frame frame;
         int listen, fd;
+        uint64_t end_ns;
 
         (void)state;
         options.chunks = 1;
@@ -235,11 +238,15 @@ static void test_lost(void **state) {
         pthread_mutex_unlock(&fabric->lock);
         frame = (struct frame){.kind = FRAME_ANSWER, .key = first.number, .value = 1, .connection = second.number};
         stranger_say(fd, head, frame_pack(&frame, NULL, head));
-        while (dropped_by(&rig, 0) == 0)
+        end_ns = clock_now_ns() + UINT64_C(20000000000) * time_scale();
+        while (dropped_by(&rig, 0) == 0) {
+                assert_true(clock_now_ns() < end_ns);
                 sched_yield();
+        }
         rig_dispatch(&rig);
         assert_int_equal(rig.nodes[0].lost, 0);
         while (rig.nodes[0].lost == 0) {
+                assert_true(clock_now_ns() < end_ns);
                 rig_dispatch(&rig);
                 sched_yield();
         }

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "tests/fabric/rig.h"
+#include "tests/time_scale.h"
+#include "util/clock.h"
 
 static const struct rig_options two_rails = {
         .n_nodes = 2, .n_rails = 2, .ranks = {1, 1}, .slot_bytes = 4096, .key = 1, .chunks = 100};
@@ -276,6 +278,7 @@ static void test_first_rail(void **state) {
 /* Ranks whose own rail it is had to take another one, and are on it when it has come. */
 static void test_later_rail_is_wanted(void **state) {
         static const char *const rails[] = {"red", "red"};
+        const uint64_t end_ns = clock_now_ns() + UINT64_C(40000000000) * time_scale();
         struct rig_options options = two_rails;
         static struct rig rig;
 
@@ -290,6 +293,7 @@ static void test_later_rail_is_wanted(void **state) {
                 tell(&rig, i);
         for (uint32_t i = 0; i < 2; i++)
                 while (red_messages(&rig, i) < 200) { /* some take the other one until it is connected */
+                        assert_true(clock_now_ns() < end_ns);
                         rig.options.chunks += 100;
                         rig_run(&rig, 20);
                 }

@@ -40,7 +40,7 @@ static void place(uint32_t stripe_bytes, uint64_t ret_queued[RIG_RAILS]) {
                                             .class = FABRIC_NORMAL,
                                             .chunks = RIG_SLOTS,
                                             .stripe_bytes = stripe_bytes,
-                                            .times = {.handshake = 600000, .unreachable = 600000}};
+                                            .times = {.deadline = 600000, .handshake = 600000, .unreachable = 600000}};
         const uint64_t end_ns = clock_now_ns() + UINT64_C(60000000000) * time_scale();
         struct fabric_counters counters = {0};
         struct fabric_rail_row *rows;
