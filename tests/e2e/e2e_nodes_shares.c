@@ -5,7 +5,9 @@
  * is bulk, though that has all the weight. One that may take one rail keeps to it, and ends with an error where that
  * does not reach the other node, while others go on. Tenants are told by users, so this needs root.
  */
+#include <arpa/inet.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <railmux/railmux.h>
 #include <signal.h>
@@ -49,7 +51,7 @@ struct kind {
         const char *name[TENANTS], *options[TENANTS];
         uint32_t count[TENANTS]; /* elements of each request */
         uint32_t rate;           /* bytes per second */
-        const char *second;      /* what it says of a second rail, behind ADDRESS; NULL: there is none */
+        const char *second;      /* what it says of a second rail, if anything with a port; NULL: there is none */
 };
 static const struct kind by_weight = {
         .name = {"one", "three"}, .options = {"", ",weight=3"}, .count = {1u << 20, 1u << 20}, .rate = 10u << 20};
@@ -64,7 +66,7 @@ static const struct kind by_rail = {.name = {"pinned", "free"},
                                     .options = {",rails=r1", ""},
                                     .count = {1u << 10, 1u << 10},
                                     .rate = 10u << 20,
-                                    .second = ",port=7999,advertise=127.0.0.1:1"};
+                                    .second = ",advertise=127.0.0.1:1"};
 
 struct shared {
         pthread_barrier_t barrier[TENANTS * COMMS];
@@ -80,6 +82,7 @@ struct sample {
 
 struct world {
         const struct kind *kind;
+        pid_t parent; /* of the ranks */
         struct node node[NODES];
         struct shared *shared;
         pid_t pid[PROCESSES];
@@ -96,6 +99,12 @@ static void must(struct world *world, uint32_t process, int code, const char *wh
         _exit(1);
 }
 
+/* To be this user, who ends with the test: the kernel forgets that of who changes. */
+static bool become(const struct world *world, uid_t uid) {
+        return setgid(uid) == 0 && setuid(uid) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+               getppid() == world->parent;
+}
+
 /* Sums over and over, until rank 0 says in the first element that it was the last time. */
 static void run_rank(struct world *world, uint32_t process) {
         uint32_t number = process / RANKS, rank = process % RANKS, count = world->kind->count[number / COMMS];
@@ -107,7 +116,7 @@ static void run_rank(struct world *world, uint32_t process) {
         void *memory[2];
         int32_t *in, *out;
 
-        if (setgid(uids[number / COMMS]) < 0 || setuid(uids[number / COMMS]) < 0)
+        if (!become(world, uids[number / COMMS]))
                 must(world, process, RMX_E_INVALID, "setuid");
         must(world, process, rmx_session_open(&options, &session), "rmx_session_open");
         if (rank == 0)
@@ -134,7 +143,6 @@ static void run_rank(struct world *world, uint32_t process) {
 
 static void ranks_start(struct world *world) {
         pthread_barrierattr_t attributes;
-        pid_t parent = getpid();
 
         pthread_barrierattr_init(&attributes);
         pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -145,12 +153,8 @@ static void ranks_start(struct world *world) {
         for (uint32_t i = 0; i < PROCESSES; i++) {
                 world->pid[i] = fork();
                 assert_true(world->pid[i] >= 0);
-                if (world->pid[i] == 0) {
-                        prctl(PR_SET_PDEATHSIG, SIGKILL);
-                        if (getppid() == parent)
-                                run_rank(world, i);
-                        _exit(1);
-                }
+                if (world->pid[i] == 0)
+                        run_rank(world, i);
         }
 }
 
@@ -178,7 +182,7 @@ static void run_stranger(struct world *world) {
         struct rmx_session *session;
         struct rmx_comm *comm;
 
-        if (setgid(uids[1]) < 0 || setuid(uids[1]) < 0 || rmx_session_open(&options, &session) != RMX_OK)
+        if (!become(world, uids[1]) || rmx_session_open(&options, &session) != RMX_OK)
                 _exit(255);
         _exit(rmx_comm_create(session, &world->shared->id[0], 2, 1, NULL, &comm));
 }
@@ -187,7 +191,7 @@ static void run_maker(struct world *world) {
         struct rmx_session_options options = {.size = sizeof(options), .socket = world->node[0].socket};
         struct rmx_session *session;
 
-        if (setgid(uids[0]) < 0 || setuid(uids[0]) < 0 || rmx_session_open(&options, &session) != RMX_OK)
+        if (!become(world, uids[0]) || rmx_session_open(&options, &session) != RMX_OK)
                 _exit(255);
         _exit(rmx_get_id(session, &world->shared->id[0]));
 }
@@ -199,10 +203,8 @@ static int status_of(struct world *world, void (*run)(struct world *world)) {
         fflush(NULL);
         pid = fork();
         assert_true(pid >= 0);
-        if (pid == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (pid == 0)
                 run(world);
-        }
         assert_int_equal(proc_wait(pid, END_MS, &status), 0);
         assert_true(WIFEXITED(status));
         return WEXITSTATUS(status);
@@ -453,10 +455,26 @@ static void rails(void **state) {
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ */
+/* Nobody has it now. */
+static uint16_t port_free(const char *text) {
+        struct sockaddr_in address = {.sin_family = AF_INET};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        socklen_t size = sizeof(address);
+
+        assert_true(fd >= 0);
+        assert_int_equal(inet_pton(AF_INET, text, &address.sin_addr), 1);
+        assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+        close(fd);
+        return ntohs(address.sin_port);
+}
+
 static void config_write(const struct kind *kind, uint32_t node, char path[64]) {
+        char second[INET_ADDRSTRLEN];
         FILE *config;
         int fd;
 
+        snprintf(second, sizeof(second), "127.0.77.%u", node + 1);
         snprintf(path, 64, "/tmp/railmux-e2e-shares-XXXXXX");
         fd = mkstemp(path);
         assert_true(fd >= 0);
@@ -464,7 +482,9 @@ static void config_write(const struct kind *kind, uint32_t node, char path[64]) 
         assert_non_null(config);
         fprintf(config, "client:\n  mode: '0666'\npeer:\n  rails: r0=127.0.0.1,rate=%u,dscp=46/26/10", kind->rate);
         if (kind->second)
-                fprintf(config, " r1=127.0.77.%u%s", node + 1, kind->second);
+                fprintf(config, " r1=%s", second);
+        if (kind->second && kind->second[0])
+                fprintf(config, ",port=%u%s", port_free(second), kind->second);
         fprintf(config, "\ntenants:\n  by_uid: %s=%u%s %s=%u%s\n", kind->name[0], uids[0], kind->options[0],
                 kind->name[1], uids[1], kind->options[1]);
         fclose(config);
@@ -479,6 +499,7 @@ static int setup(void **state, const struct kind *kind) {
         assert_non_null(world);
         *state = world;
         world->kind = kind;
+        world->parent = getpid();
         if (geteuid() != 0)
                 return 0;
         memory = mmap(NULL, sizeof(*world->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -514,7 +535,7 @@ static int teardown(void **state) {
         struct world *world = *state;
 
         if (world->shared) {
-                nodes_cleanup(world->node, NODES); /* ranks that are left go with it */
+                nodes_cleanup(world->node, NODES); /* with the ranks that are left */
                 munmap(world->shared, sizeof(*world->shared));
         }
         free(world);
