@@ -71,17 +71,19 @@ extern "C" {
 /* RMX_E_LOST is sticky on GPUs, and where a communicator spans nodes. There RMX_E_MISMATCH between ranks of different
  * nodes is noticed by the data that a rank gets from another node: one that gets none (the root of a broadcast) may
  * only hear it at a later call. */
-#define RMX_OK            0  /* done, result final */
-#define RMX_E_INVALID     1  /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
-#define RMX_E_NO_DAEMON   2  /* no daemon listens at the socket, or it did not answer in time */
-#define RMX_E_DAEMON_LOST 3  /* the daemon and its executor are gone for good; open a new session */
-#define RMX_E_VERSION     4  /* library and daemon share no protocol version */
-#define RMX_E_NO_MEMORY   5  /* out of memory, here or in the daemon */
-#define RMX_E_LIMIT       6  /* the tenant's limit, what all share or a GPU's staging is used up; the text names it */
-#define RMX_E_DENIED      7  /* forged id, other tenant, no permission on the socket, a GPU that is not visible here */
-#define RMX_E_BUSY        8  /* no room for a request on this rank's GPU: rmx_wait() for the oldest first */
-#define RMX_E_MISMATCH    9  /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
-#define RMX_E_PEER_LOST   10 /* another rank's process died or left. Sticky. rmx_comm_failed_rank() names it */
+#define RMX_OK            0 /* done, result final */
+#define RMX_E_INVALID     1 /* an argument is wrong; rmx_last_error() names it. Nothing was sent. */
+#define RMX_E_NO_DAEMON   2 /* no daemon listens at the socket, or it did not answer in time */
+#define RMX_E_DAEMON_LOST 3 /* the daemon and its executor are gone for good; open a new session */
+#define RMX_E_VERSION     4 /* library and daemon share no protocol version */
+#define RMX_E_NO_MEMORY   5 /* out of memory, here or in the daemon */
+#define RMX_E_LIMIT       6 /* the tenant's limit, what all share or a GPU's staging is used up; the text names it */
+#define RMX_E_DENIED      7 /* forged id, other tenant, no permission on the socket, a GPU that is not visible here */
+#define RMX_E_BUSY        8 /* no room for a request on this rank's GPU: rmx_wait() for the oldest first */
+#define RMX_E_MISMATCH    9 /* the ranks called different operations, types, reductions, counts or roots. Sticky. */
+#define RMX_E_PEER_LOST                                                                                                \
+        10 /* another rank's process died or left, or its node or messages to it were lost. Sticky.                    \
+              rmx_comm_failed_rank() names it */
 #define RMX_E_LOST                                                                                                     \
         11                   /* the executor died with this request in flight; the output is undefined. All ranks see  \
                                 the same outcome for the same request, and on the host, on one node, later requests    \
