@@ -195,28 +195,33 @@ uint32_t cluster_rails_only(const struct cluster *cluster, const char *names) {
         return only;
 }
 
-/* Of n rails. */
-static uint32_t rail_of_gpu(uint32_t n, uint32_t n_gpus, uint32_t gpu, uint32_t n_before) {
-        uint32_t n_own;
+/* Of n rails the GPU's own ones that may be taken, of gpu, gpu + n_gpus, gpu + 2 * n_gpus, .. below n. */
+static uint32_t rails_of_gpu(uint32_t n, uint32_t n_gpus, uint32_t only, uint32_t gpu, uint32_t ret_own[RAILS_MAX]) {
+        const uint32_t step = n > n_gpus && gpu < n_gpus ? n_gpus : n;
+        uint32_t n_own = 0;
 
-        if (n <= n_gpus || gpu >= n_gpus)
-                return gpu % n;
-        n_own = (n - gpu + n_gpus - 1) / n_gpus; /* gpu, gpu + n_gpus, gpu + 2 * n_gpus, .. below n */
-        return gpu + n_before % n_own * n_gpus;
+        for (uint32_t i = gpu % n; i < n; i += step)
+                if (only >> i & 1)
+                        ret_own[n_own++] = i;
+        return n_own;
 }
 
 const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t only, uint32_t gpu, uint32_t n_before) {
-        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus, n_may = 0, may[RAILS_MAX], own;
+        uint32_t n = cluster->n_rails, n_gpus = cluster->manager->n_gpus, n_may, may[RAILS_MAX], turn = n_before;
+        const uint32_t all = (1u << n) - 1;
 
         if (n == 0)
                 return NULL;
-        own = rail_of_gpu(n, n_gpus, gpu, n_before);
-        for (uint32_t i = 0; i < n; i++)
-                if (only >> i & 1)
-                        may[n_may++] = i;
-        if (n_may == 0 || only >> own & 1)
-                return cluster->rails[own];
-        return cluster->rails[may[rail_of_gpu(n_may, n_gpus, gpu, n_before)]];
+        only = only & all ? only & all : all;
+        n_may = rails_of_gpu(n, n_gpus, only, gpu, may);
+        if (n_may == 0) {
+                for (uint32_t other = 0; other < gpu; other++) /* those before it that have none either */
+                        turn += rails_of_gpu(n, n_gpus, only, other, may) == 0;
+                for (uint32_t i = 0; i < n; i++)
+                        if (only >> i & 1)
+                                may[n_may++] = i;
+        }
+        return cluster->rails[may[turn % n_may]];
 }
 
 bool cluster_rail_serves(const struct cluster *cluster, const char *rail, uint32_t gpu) {

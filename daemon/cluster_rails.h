@@ -19,8 +19,8 @@ const struct cluster_rail *cluster_rail_waiting(const struct cluster *cluster, c
  * Which rail, by name, takes what a GPU of this node sends; n_before: how many ranks of the communicator on this GPU
  * come before. GPUs have the rails in turn, as configured: GPU g has rail g modulo their number. With more rails than
  * GPUs those beyond are further ones of the same GPUs in turn, for further ranks on them, and no other GPU's. NULL:
- * there are no rails. only: as of areas (fabric/fabric.h); a GPU whose rail is not
- * among those has one of them in the same way.
+ * there are no rails. only: as of areas (fabric/fabric.h); GPUs none of whose rails is among those have them in turn,
+ * counted without the others.
  */
 const char *cluster_rail_of_gpu(const struct cluster *cluster, uint32_t only, uint32_t gpu, uint32_t n_before);
 /* A list of their names as the fabric takes it, with rails numbered as they are configured. "": 0. */

@@ -206,10 +206,11 @@ static void gpus(void **state) {
         }
 }
 
-/* A GPU's own one, if it may be taken, and others in turn. */
+/* A GPU's own ones, if any may be taken, and of the others each in turn. */
 static void gpus_only(void **state) {
         static struct manager manager = {.n_gpus = 4};
-        char names[4][CLUSTER_RAIL_NAME] = {"r0", "r1", "r2", "r3"};
+        char names[8][CLUSTER_RAIL_NAME] = {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"};
+        static const char *const of_eight[] = {"r0", "r0", "r2", "r2", "r4", "r4", "r6", "r6"};
         struct cluster cluster = {.manager = &manager, .rails = names, .n_rails = 4};
         const uint32_t only = cluster_rails_only(&cluster, "r3/r1");
 
@@ -218,13 +219,19 @@ static void gpus_only(void **state) {
         assert_int_equal(cluster_rails_only(&cluster, ""), 0);
         assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 0), "r1");
         assert_string_equal(cluster_rail_of_gpu(&cluster, only, 1, 0), "r1");
-        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 2, 0), "r1");
+        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 2, 0), "r3");
         assert_string_equal(cluster_rail_of_gpu(&cluster, only, 3, 0), "r3");
         manager.n_gpus = 1;
-        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 0), "r1"); /* r0 would be its */
-        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 1), "r1");
-        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 2), "r1"); /* r2 */
-        assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, 3), "r3");
+        for (uint32_t before = 0; before < 4; before++) /* all are its */
+                assert_string_equal(cluster_rail_of_gpu(&cluster, only, 0, before), before % 2 ? "r3" : "r1");
+        cluster.n_rails = manager.n_gpus = 8;
+        for (uint32_t gpu = 0; gpu < 8; gpu++)
+                assert_string_equal(cluster_rail_of_gpu(&cluster, cluster_rails_only(&cluster, "r0/r2/r4/r6"), gpu, 0),
+                                    of_eight[gpu]);
+        manager.n_gpus = 2; /* r1, r3, r5 and r7 are those of GPU 1 */
+        for (uint32_t before = 0; before < 4; before++)
+                assert_string_equal(cluster_rail_of_gpu(&cluster, cluster_rails_only(&cluster, "r0/r4"), 1, before),
+                                    before % 2 ? "r4" : "r0");
 }
 
 int main(void) {
