@@ -262,11 +262,10 @@ static void fuzz_frame(struct verbs_link *link, uint64_t *sequence) {
 
 /* Something of ours to send. */
 static void fuzz_item(struct fabric_conn *conn) {
-        struct fabric_item *item = item_new(fuzz.fabric, fuzz.fabric->areas, &fuzz.peer);
+        struct fabric_item *item = item_new(fuzz.fabric, fuzz.fabric->areas, &fuzz.peer, 1);
 
         assert(item);
         item->kind = take(1) % 4 ? NET_CHUNK : NET_CREDIT;
-        item->destination = 1;
         item->line_offset = fuzz.memory->memory_offset;
         item->data_offset = fuzz.memory->memory_offset + take(1) * 8;
         item->data_bytes = item->kind == NET_CHUNK ? (uint32_t)take(2) % (STAGING / 2) : 0;
