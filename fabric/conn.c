@@ -81,6 +81,27 @@ void conn_doom(struct fabric_conn *conn, bool failed, const char *format, ...) {
         rail_wake(conn->rail);
 }
 
+/*
+ * Those of this class alone cannot be made, or take long: the network does not carry what is marked so, or an adapter
+ * has as many queue pairs as it may. Another class has one that lives, so the route is well, and that one takes what is
+ * of this class, too. It is tried again after a while.
+ */
+static bool port_rests(struct fabric_port *port, uint64_t now_ns) {
+        struct fabric *fabric = port->route->rail->fabric;
+
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
+                const struct fabric_conn *other = port->route->ports[i].conn;
+
+                if (i == port->class || !other || other->doomed || other->state != CONN_UP ||
+                    time_passed(now_ns, other->heard_ns) >= fabric->deadline_ns / 2)
+                        continue;
+                port->rest_ns = now_ns + fabric->limits.hold_max_ns;
+                route_replace(fabric, port->route);
+                return true;
+        }
+        return false;
+}
+
 /* Out of its port, and the route's health. */
 static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric *fabric = conn->rail->fabric;
@@ -98,6 +119,8 @@ static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
         port->n_errors++;
         if (conn->number && !conn->knock)
                 route->last_dead = conn->number;
+        if (conn->state != CONN_UP && port_rests(port, now_ns))
+                return;
         /* Connections of several classes that end together are one failure; of a route that is late it is the first. */
         if (route->health.state != FABRIC_UP && !route->health.late && conn->started_ns < route->health.since_ns)
                 return;
@@ -357,7 +380,8 @@ static void conn_shakes_long(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric_port *port = conn->port;
 
         if (!port || conn != (port->conn ? port->conn : port->knock) ||
-            time_passed(now_ns, conn->started_ns) < fabric->deadline_ns)
+            time_passed(now_ns, conn->started_ns) < fabric->deadline_ns || now_ns < port->rest_ns ||
+            port_rests(port, now_ns))
                 return;
         if (route_late(&port->route->health, &fabric->limits, now_ns))
                 route_changed(fabric, port->route, "a connection takes long to be made");

@@ -12,6 +12,7 @@
 #include <utlist.h>
 
 #include "fabric/private.h"
+#include "util/clock.h"
 
 #define SPARE_ITEMS 4096u
 #define WAKE_S      40e-6 /* about what waking the two threads costs */
@@ -117,6 +118,19 @@ static struct fabric_route *peer_choose(const struct fabric_peer *peer, const st
         return best;
 }
 
+/* While none of this class can be made it is that of another one, best of class normal. */
+static struct fabric_port *route_port(struct fabric_route *route, enum fabric_class class) {
+        if (route->ports[class].rest_ns == 0 || clock_now_ns() >= route->ports[class].rest_ns)
+                return &route->ports[class];
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
+                struct fabric_port *port = &route->ports[(FABRIC_NORMAL + i) % FABRIC_N_CLASSES];
+
+                if (port->conn && port->conn->state == CONN_UP && !port->conn->doomed)
+                        return port;
+        }
+        return &route->ports[class];
+}
+
 void item_place(struct fabric *fabric, struct fabric_item *item) {
         struct fabric_area *area = item->area;
         struct fabric_route *route;
@@ -133,7 +147,7 @@ void item_place(struct fabric *fabric, struct fabric_item *item) {
                 DL_APPEND(item->peer->waiting, &item->schedule);
                 return;
         }
-        port = &route->ports[area->class];
+        port = route_port(route, area->class);
         if (!port->conn || port->conn->state != CONN_UP)
                 schedule_shut(&route->rail->schedule, &port->schedule, true);
         if (schedule_lane(&route->rail->schedule, &port->schedule, area->class, area->tenant, area->weight, &lane)) {
@@ -194,9 +208,11 @@ void area_drop(struct fabric *fabric, const struct fabric_area *area) {
                 for (size_t i = 0; i < peer->n_routes; i++) {
                         struct fabric_route *route = peer->routes[i];
 
-                        DL_FOREACH2(route->ports[area->class].schedule.lanes, lane, port_next) {
-                                if (lane->flow->tenant == area->tenant)
-                                        lane_drop_gone(fabric, &route->rail->schedule, lane);
+                        for (unsigned int k = 0; k < FABRIC_N_CLASSES; k++) {
+                                DL_FOREACH2(route->ports[k].schedule.lanes, lane, port_next) {
+                                        if (lane->flow->tenant == area->tenant)
+                                                lane_drop_gone(fabric, &route->rail->schedule, lane);
+                                }
                         }
                 }
         }

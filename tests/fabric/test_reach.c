@@ -432,6 +432,35 @@ static void test_only_does_not_arrive(void **state) {
         free(w->fabric.spare);
 }
 
+/* A class whose handshake stands still is late by itself if another one has a connection that lives; and else all is.
+ */
+static void test_shakes_alone(void **state) {
+        struct fabric_conn other = {.state = CONN_UP};
+        struct world *w = *state;
+        struct fabric_port *port = &w->route.ports[FABRIC_LATENCY];
+
+        w->peer.n_items = 0;
+        w->fabric.limits.hold_max_ns = 10000 * MS;
+        port->route = &w->route;
+        port->class = FABRIC_LATENCY;
+        port->conn = &w->conn;
+        w->conn.port = port;
+        w->conn.state = CONN_TLS;
+        w->conn.started_ns = 1000 * MS;
+        w->route.ports[FABRIC_BULK].conn = &other;
+        other.heard_ns = 1000 * MS + DEADLINE;
+        conn_tick(&w->conn, 1000 * MS + DEADLINE - 1);
+        assert_int_equal(port->rest_ns, 0);
+        conn_tick(&w->conn, 1000 * MS + DEADLINE);
+        assert_int_equal(port->rest_ns, 11000 * MS + DEADLINE);
+        assert_int_equal(w->route.health.state, FABRIC_UP);
+
+        port->rest_ns = 0;
+        conn_tick(&w->conn, other.heard_ns + DEADLINE / 2); /* nor has that one said anything */
+        assert_int_equal(port->rest_ns, 0);
+        assert_int_equal(w->route.health.state, FABRIC_SUSPECT);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
@@ -446,6 +475,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_answered_late, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_cut_off, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_only_does_not_arrive, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_shakes_alone, world_new, world_free),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
