@@ -251,11 +251,12 @@ static void area_check_way(struct fabric *fabric, struct fabric_area *area, uint
         if (peer && peer_watch_ends(fabric, peer, area->only, &area->watches[rank], now_ns) &&
             fabric_tell_cut_off(fabric, peer, area->key, "what it sends there does not arrive"))
                 area->watches[rank].watched_ns = 0;
-        if (!peer || peer_has_way(peer, area->only)) {
+        if (peer && !peer_has_way(peer, area->only))
+                peer->cut_off |= area->only;
+        if (!peer || peer_count_up(fabric, peer, area->only, now_ns) > 0) {
                 *cut_ns = 0;
                 return;
         }
-        peer->cut_off |= area->only;
         if (*cut_ns == 0)
                 *cut_ns = now_ns;
         if (time_passed(now_ns, *cut_ns) >= fabric->unreachable_ns &&

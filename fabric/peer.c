@@ -388,16 +388,17 @@ bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *pe
         return false;
 }
 
-/* Connections that are up. Not those of a rail whose thread has been in a call of its adapter for so long that it would
- * have given them up by now: it does not see what has become of them, and nothing goes over them. */
-static uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t now_ns) {
+/* Connections that are up, on these rails. Not those of a rail whose thread has been in a call of its adapter for so
+ * long that it would have given them up by now: it does not see what has become of them, and nothing goes over them. */
+uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only, uint64_t now_ns) {
         uint32_t n = peer->n_up;
 
         for (size_t i = 0; i < peer->n_routes; i++) {
                 const struct fabric_rail *rail = peer->routes[i]->rail;
                 const struct fabric_conn *conn;
 
-                if (rail->away_ns == 0 || time_passed(now_ns, rail->away_ns) < 2 * fabric->deadline_ns)
+                if (rail_is_among(rail, only) &&
+                    (rail->away_ns == 0 || time_passed(now_ns, rail->away_ns) < 2 * fabric->deadline_ns))
                         continue;
                 DL_FOREACH(rail->conns, conn)
                         n -= conn->peer == peer && conn->state == CONN_UP;
@@ -442,7 +443,7 @@ void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint6
         if (peer_watch_ends(fabric, peer, 0, &peer->watch, now_ns) && peer_has_work(fabric, peer) &&
             fabric_tell_unreachable(fabric, peer, "what is sent there does not arrive"))
                 peer->watch.watched_ns = 0;
-        if (peer_count_up(fabric, peer, now_ns) > 0 || !peer_has_work(fabric, peer)) {
+        if (peer_count_up(fabric, peer, 0, now_ns) > 0 || !peer_has_work(fabric, peer)) {
                 peer->down_ns = peer->told_ns = 0;
                 return;
         }

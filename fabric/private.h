@@ -440,6 +440,8 @@ void peers_drop(struct fabric *fabric);
 void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint64_t now_ns);
 /* Over one of these rails (only: as of areas). */
 bool peer_has_way(const struct fabric_peer *peer, uint32_t only);
+/* Also what may come back in a moment: connections there, though nothing goes over them just now. */
+uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only, uint64_t now_ns);
 /* Has what is watched not arrived for too long? Only rails of these are looked at. */
 bool peer_watch_ends(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only,
                      struct fabric_watch *watch, uint64_t now_ns);

@@ -383,6 +383,42 @@ static void test_cut_off(void **state) {
         HASH_CLEAR(hh, w->fabric.peers);
 }
 
+/* As long as for who may take all. */
+static void test_only_rail_hangs(void **state) {
+        struct fabric_rail other = {.number = 4};
+        struct fabric_route way = {.rail = &other};
+        struct fabric_conn conn = {.state = CONN_UP};
+        struct world *w = *state;
+
+        HASH_ADD(hh, w->fabric.peers, node, sizeof(w->peer.node), &w->peer);
+        w->rail.number = 3;
+        w->area.only = 1u << 3;
+        w->area.n_to[0] = 1;
+        conn.peer = way.peer = &w->peer;
+        DL_APPEND(other.conns, &conn);
+        way.ports[FABRIC_NORMAL].conn = &conn;
+        w->peer.routes[w->peer.n_routes++] = &way;
+        w->peer.n_up = 2;
+        w->conn.state = CONN_UP;
+        DL_APPEND(w->rail.conns, &w->conn);
+        w->route.ports[FABRIC_NORMAL].conn = &w->conn;
+        assert_int_equal(world_check_ways(w, 1000 * MS, 9000 * MS), 0);
+        w->rail.away_ns = 9000 * MS;
+        w->rail.stuck = true;
+        assert_int_equal(world_check_ways(w, 9000 * MS, 19000 * MS), 9000 * MS + 2 * DEADLINE + LIMIT);
+        assert_true(route_is_missed(&w->route));
+        w->rail.away_ns = 0;
+        w->rail.stuck = false;
+        assert_int_equal(world_check_ways(w, 19000 * MS, 29000 * MS), 0);
+
+        /* It is held down, and a connection has come meanwhile: it is missed, and tried. */
+        w->route.health.state = FABRIC_DOWN;
+        assert_int_equal(world_check_ways(w, 29000 * MS, 39000 * MS), 0);
+        assert_true(route_is_missed(&w->route));
+        assert_false(route_is_missed(&way));
+        HASH_CLEAR(hh, w->fabric.peers);
+}
+
 /* What connections of the only rail that it may take do not bring is no reason to give up the peer, which has others.
  */
 static void test_only_does_not_arrive(void **state) {
@@ -474,6 +510,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_unanswered, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_answered_late, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_cut_off, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_only_rail_hangs, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_only_does_not_arrive, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_shakes_alone, world_new, world_free),
         };
