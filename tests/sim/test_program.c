@@ -251,6 +251,10 @@ static void test_cluster_loads(void **state) {
         assert_int_equal(run("mi300x:1024x8 all_reduce 1M"), 0);
         assert_non_null(strstr(out, ", phases as of 8 nodes with 8 GPUs\n  0 pass    ranks of a node wait"));
         assert_non_null(strstr(out, "  none of 8192 rails carries more than 261888 bytes\n"));
+        /* One node alone has no rails. */
+        assert_int_equal(run("h200:1x128 all_gather 1M"), 0);
+        assert_non_null(strstr(out, ", phases as of 1 node with 16 GPUs\n"));
+        assert_null(strstr(out, "carries more than"));
         assert_int_equal(run("mi300x:4x8 all_reduce 1M --algorithm rings"), 0);
         assert_null(strstr(out, "\nPlan "));
         assert_int_equal(run("h200:1x8 all_reduce 1M"), 0);

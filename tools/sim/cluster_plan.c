@@ -214,10 +214,11 @@ void cluster_plan_print(const struct cluster_plan *p, const struct cluster_load 
         if (!p)
                 return;
         printf("Plan %s %s", plan_operation_name(p->plan.operation), plan_algorithm_name(p->plan.algorithm));
-        printf(p->counted ? "\n" : ", phases as of %u nodes with %u GPUs\n", p->n_nodes, p->n_gpus);
+        printf(p->counted ? "\n" : ", phases as of %u node%s with %u GPUs\n", p->n_nodes, p->n_nodes > 1 ? "s" : "",
+               p->n_gpus);
         for (uint32_t i = 0; i < p->plan.n_phases; i++)
                 printf("  %u %-7s %s\n", i, plan_kind_name(p->plan.phases[i].kind), words_phase(&p->plan, i, phase));
-        if (!p->counted && load)
+        if (!p->counted && p->between && load)
                 printf("  none of %" PRIu64 " rails carries more than %.0f bytes\n",
                        (uint64_t)p->cluster->n_nodes * p->cluster->n_rails, load->rail_bytes);
         for (uint32_t node = 0, last; p->counted && node < p->n_nodes; node = last + 1) {
