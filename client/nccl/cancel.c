@@ -169,7 +169,7 @@ static struct job **chain_rest(struct job **chain) {
 }
 
 static bool is_stuck(const struct job *job) {
-        return job && job->cancelled && job_meets(job);
+        return job && job->cancelled && !job->answered && job_meets(job);
 }
 
 /* Are there any that are not over? */
@@ -206,6 +206,9 @@ static void chain_leave(struct job **chain, struct job **rest) {
                 job->pends = true;
                 job->parent->n_pending++;
         }
+        /* What its thread goes on with is the program's already, whose variables may be gone by then. */
+        for (job = head->rest; job; job = job->next)
+                job->ret_comm = NULL;
 }
 
 /* what: of the one that is the first to fail. */

@@ -300,7 +300,7 @@ static ncclResult_t job_detach(struct job *job) {
                 next = job->next;
                 job->result = error_raise(ncclSystemError, "%s: no thread can be started", job->what);
                 job_fail(job);
-                job_finish(job, false);
+                job_finish(job, !job->ret_comm); /* NULL: who called has returned */
                 job_free(job);
         }
         return ncclSystemError;
@@ -363,8 +363,12 @@ static void *chain_run(void *userdata) {
         for (; job; job = next) {
                 next = job->next;
                 job_run(job);
-                if (!next && rest)
+                if (!next && rest) {
+                        comm_lock();
+                        job->answered = true;
+                        comm_unlock();
                         job->detached = job_detach(rest);
+                }
                 comm_lock();
                 left = job->left;
                 job->over = true;

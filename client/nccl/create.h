@@ -50,6 +50,7 @@ struct job {
         pthread_t thread;
         struct job *beside; /* the first one of what is done at the same time; next: of what is done after this one */
         bool over, left;    /* under comm_lock: it has run; nobody waits for it, so its thread finishes it */
+        bool answered;      /* as these: it will be over in a moment, and is not left any more */
         ncclResult_t result;
 };
 

@@ -2,11 +2,28 @@
 /* The library before a daemon that stands still, or is gone. */
 #include "tests/nccl/pair.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "util/clock.h"
+
+static atomic_bool no_threads;
+
+/* In the way of the library, which has to see it. */
+__attribute__((visibility("default"))) int pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                                                          void *(*run)(void *), void *userdata) {
+        int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+        void *symbol = dlsym(RTLD_NEXT, "pthread_create");
+
+        if (atomic_load(&no_threads))
+                return EAGAIN;
+        memcpy(&real, &symbol, sizeof(real));
+        return real(ret_thread, attributes, run, userdata);
+}
 
 static void comm_new(ncclComm_t *ret_comm) {
         ncclUniqueId id;
@@ -216,6 +233,54 @@ static void *split_and_grow(void *userdata) {
         return NULL;
 }
 
+static void *shrink_and_grow(void *userdata) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        struct maker *m = userdata;
+
+        config.blocking = 0;
+        m->result = ncclGroupStart();
+        (void)ncclCommShrink(m->comms[0], (int[]){1}, 1, &m->made[0], NULL, NCCL_SHRINK_DEFAULT);
+        (void)ncclCommGrow(m->comms[0], 3, NULL, -1, &m->made[1], &config);
+        m->result = ncclGroupEnd();
+        return NULL;
+}
+
+/* What does not block comes behind what is left, and no thread can be had for it then: its handle, which the program
+ * has, says so, and what the program had it in is its own again. */
+static void test_rest(void **state) {
+        uint32_t creates, ends;
+        struct maker m = {.what = GROUP};
+        ncclComm_t late, stays;
+
+        (void)state;
+        pair_new(m.comms, true);
+        creates = fake_calls(&fake, BODY(COMM_CREATE));
+        ends = fake_calls(&fake, BODY(COMM_DESTROY));
+        fake_deafen(&fake, true);
+        assert_int_equal(pthread_create(&m.thread, NULL, shrink_and_grow, &m), 0);
+        while (!(late = __atomic_load_n(&m.made[0], __ATOMIC_ACQUIRE)))
+                sched_yield();
+        fake_wait_unread(&fake);
+        assert_int_equal(ncclCommAbort(late), ncclSuccess);
+        pthread_join(m.thread, NULL); /* otherwise the time limit of the test ends it */
+        assert_int_equal(m.result, ncclInvalidUsage);
+        assert_null(m.made[0]);
+        stays = m.made[1];
+        assert_non_null(stays);
+        assert_int_equal(ask(stays), ncclInProgress);
+        atomic_store(&no_threads, true);
+        fake_deafen(&fake, false);
+        assert_int_equal(settled(stays), ncclSystemError);
+        atomic_store(&no_threads, false);
+        assert_ptr_equal(m.made[1], stays);
+        assert_int_equal(ncclCommAbort(stays), ncclSuccess);
+        fake_wait_calls(&fake, BODY(COMM_CREATE), creates + 1);
+        assert_int_equal(settled(m.comms[0]), ncclSuccess);
+        for (int rank = 0; rank < 2; rank++)
+                assert_int_equal(ncclCommAbort(m.comms[rank]), ncclSuccess);
+        fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 2);
+}
+
 /* The first of a group is made, and stays, when the second is left. */
 static void test_second(void **state) {
         uint32_t ids = fake_calls(&fake, BODY(ID_CREATE)) + 1, aborts = fake_calls(&fake, BODY(COMM_ABORT));
@@ -348,15 +413,11 @@ static int start(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_revoke_heard),
-                cmocka_unit_test(test_revoke),
-                cmocka_unit_test(test_revoke_and_end),
-                cmocka_unit_test(test_revoke_past_dead),
-                cmocka_unit_test(test_shrink),
-                cmocka_unit_test(test_blocking),
-                cmocka_unit_test(test_second),
-                cmocka_unit_test(test_made),
-                cmocka_unit_test(test_ask),
+                cmocka_unit_test(test_revoke_heard),   cmocka_unit_test(test_revoke),
+                cmocka_unit_test(test_revoke_and_end), cmocka_unit_test(test_revoke_past_dead),
+                cmocka_unit_test(test_shrink),         cmocka_unit_test(test_blocking),
+                cmocka_unit_test(test_rest),           cmocka_unit_test(test_second),
+                cmocka_unit_test(test_made),           cmocka_unit_test(test_ask),
                 cmocka_unit_test(test_revoke_gone),
         };
 
