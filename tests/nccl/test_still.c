@@ -13,15 +13,21 @@
 
 static atomic_bool no_threads;
 
+/* What a sanitizer has in the place of pthread_create(). If its runtime is a part of the program, as clang's is, it is
+ * not behind the program's own, and threads that it does not hear of end in its checks. */
+__attribute__((weak)) int __interceptor_pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
+                                                       void *(*run)(void *), void *userdata);
+
 /* In the way of the library, which has to see it. */
 __attribute__((visibility("default"))) int pthread_create(pthread_t *ret_thread, const pthread_attr_t *attributes,
                                                           void *(*run)(void *), void *userdata) {
-        int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+        int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = __interceptor_pthread_create;
         void *symbol = dlsym(RTLD_NEXT, "pthread_create");
 
         if (atomic_load(&no_threads))
                 return EAGAIN;
-        memcpy(&real, &symbol, sizeof(real));
+        if (!real)
+                memcpy(&real, &symbol, sizeof(real));
         return real(ret_thread, attributes, run, userdata);
 }
 
