@@ -114,30 +114,27 @@ static void link_done(struct verbs_link *link, uint32_t count) {
         link->conn->rail->again = true;
 }
 
+/* A key or an address is wrong, here or at the other end. */
+static bool status_is_refusal(enum ibv_wc_status status) {
+        return status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
+}
+
 /* Is that the rail's fault? Else it is ours or the peer's, and the next connection may do better. */
 static bool status_is_rail(enum ibv_wc_status status) {
-        switch (status) {
-        case IBV_WC_LOC_LEN_ERR:
-        case IBV_WC_LOC_PROT_ERR:
-        case IBV_WC_REM_ACCESS_ERR:
-        case IBV_WC_REM_INV_REQ_ERR:
-        case IBV_WC_REM_OP_ERR:
-                return false;
-        default:
-                return true;
-        }
+        return !status_is_refusal(status) && status != IBV_WC_LOC_LEN_ERR && status != IBV_WC_REM_OP_ERR;
 }
 
 /*
- * A key or an address of the data is wrong, here or at the other end. The connection is over for all who use it, and
- * would be again for the same message: after a few times its area fails. NULL: it is something else.
+ * The data of a message is refused. The connection is over for all who use it, and would be again for the same message:
+ * after a few times its area fails. Until then one of the adapters may be what is wrong, and the message is to go
+ * elsewhere if it can. NULL: it is something else.
  */
 static struct fabric_area *link_refused(struct verbs_link *link, const struct ibv_wc *wc) {
         const uint32_t count = (uint32_t)wc->wr_id - 1, slot = count % LINK_SLOTS;
         struct fabric_area *area = link->slots[slot].area;
         struct schedule_item *item;
 
-        if (!(wc->wr_id & COMPLETION_DATA) || status_is_rail(wc->status) ||
+        if (!(wc->wr_id & COMPLETION_DATA) || !status_is_refusal(wc->status) ||
             count - link->done >= link->posted - link->done || !area)
                 return NULL;
         DL_FOREACH(link->conn->unacked, item) {
@@ -162,10 +159,10 @@ static void nic_broke(struct verbs_nic *nic, struct verbs_link *link, const stru
         if (!status_is_rail(wc->status))
                 fabric_tell_violation(nic->rail->fabric, link->conn->peer, refused ? refused->key : 0, text);
         nic->look = true;
-        if (refused)
-                conn_doom(link->conn, false, "%s: %s", nic->device, text); /* it has its own bound */
+        if (refused && (refused->failed || refused->gone))
+                conn_doom(link->conn, false, "%s: %s", nic->device, text); /* that is over, and the rail is well */
         else
-                link_doom(link, status_is_rail(wc->status), now_ns, text);
+                link_doom(link, refused || status_is_rail(wc->status), now_ns, text);
 }
 
 static void nic_completed(struct verbs_nic *nic, const struct ibv_wc *wc, uint64_t now_ns) {

@@ -27,7 +27,8 @@ static struct {
         bool closed;
         uint32_t waiting;   /* registrations that are held up */
         uint32_t n_refuse;  /* so many of the next ones pass, and one after them is refused; 0: none */
-        bool forbids;       /* nobody else may write to what is registered */
+        bool forbids;       /* nobody else may write to what is registered, */
+        const char *device; /* with this one; NULL: with any */
         _Atomic bool taken; /* the memory was taken away; written by the test, read by the registering thread */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -43,7 +44,7 @@ static struct ibv_mr *gate_reg_mr(struct ibv_pd *pd, void *address, size_t bytes
                 pthread_cond_wait(&gate.changed, &gate.lock);
         gate.waiting--;
         refuse = gate.n_refuse > 0 && --gate.n_refuse == 0;
-        if (gate.forbids)
+        if (gate.forbids && (!gate.device || strcmp(pd->context->device->name, gate.device) == 0))
                 access &= ~IBV_ACCESS_REMOTE_WRITE;
         pthread_mutex_unlock(&gate.lock);
         assert_false(gate.taken);
@@ -78,6 +79,7 @@ static int begin(void **state) {
         api.reg_mr = gate_reg_mr;
         rig_verbs = &api;
         gate.taken = gate.forbids = false;
+        gate.device = NULL;
         return 0;
 }
 
@@ -327,6 +329,31 @@ static void test_forbidden(void **state) {
         rig_free(&steady);
 }
 
+/* One adapter refuses what the others take: its rail is what is wrong, and no area ends for that. */
+static void test_refused_by_one(void **state) {
+        const struct rig_place place = rig_place(RIG_FAKE, 1, 0);
+        struct rig_options options = usual;
+        uint64_t end_ns;
+        static struct rig rig;
+
+        (void)state;
+        options.times =
+                (struct fabric_times){.heartbeat = 5000, .deadline = 60000, .hold_down = 600000, .hold_max = 600000};
+        gate.forbids = true;
+        gate.device = place.hca;
+        rig_new(&rig, &options);
+        end_ns = clock_now_ns() + LIMIT_NS;
+        for (uint32_t more = 100; more > 0; more -= rig.nodes[0].routes_changed > 0) {
+                go(&rig, NULL, 1);
+                rig_dispatch(&rig);
+                for (uint32_t node = 0; node < 2; node++)
+                        if (rig.nodes[node].refused_areas > 0)
+                                fail_msg("an area has failed: %s", rig.nodes[node].text);
+                assert_true(clock_now_ns() < end_ns);
+        }
+        rig_free(&rig);
+}
+
 /* Rails that register nothing say so as well. */
 static void test_nothing_to_do(void **state) {
         struct rig_options options = usual;
@@ -458,6 +485,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_unmapped_later, begin, end),
                 cmocka_unit_test_setup_teardown(test_refused, begin, end),
                 cmocka_unit_test_setup_teardown(test_forbidden, begin, end),
+                cmocka_unit_test_setup_teardown(test_refused_by_one, begin, end),
                 cmocka_unit_test_setup_teardown(test_nothing_to_do, begin, end),
                 cmocka_unit_test_setup_teardown(test_end_meanwhile, begin, end),
                 cmocka_unit_test_setup_teardown(test_shows, begin, end),
