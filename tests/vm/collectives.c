@@ -83,7 +83,7 @@ void collectives_run(struct fleet *fleet, const struct scenario *scenario) {
         uint64_t first;
 
         fleet->lost_ms = PATIENT_MS; /* a machine that is busy elsewhere is no fault here */
-        fleet_start(fleet, FLEET_PLAIN);
+        fleet_start(fleet);
         first = proc_random(&fleet->random);
         for (uint32_t i = 0; i < (scenario->kind ? scenario->kind : COUNT_OF(ops)); i++)
                 n_lines += run_perf(fleet, scenario->n_ranks, ops[(first + 4 * i) % COUNT_OF(ops)], "2K", "2047");

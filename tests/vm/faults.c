@@ -186,7 +186,7 @@ void faults_run(struct fleet *fleet, const struct scenario *scenario) {
         }
         if (scenario->kind == FAULT_STILL)
                 fleet->lost_ms = STILL_LOST_MS;
-        fleet_start(fleet, FLEET_PLAIN);
+        fleet_start(fleet);
         traffic_start(fleet, scenario->n_ranks);
         await_mended(fleet); /* all rails carry data */
         switch ((enum fault)scenario->kind) {

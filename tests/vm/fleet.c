@@ -88,9 +88,10 @@ void fleet_start_node(struct fleet *fleet, uint32_t node, enum fleet_security se
         node_start(&fleet->node[node], name, false);
 }
 
-void fleet_start(struct fleet *fleet, enum fleet_security security) {
+void fleet_start(struct fleet *fleet) {
+        print_message("%s between daemons\n", fleet->security == FLEET_TLS ? "TLS" : "no TLS");
         for (uint32_t node = 0; node < fleet->n_nodes; node++)
-                fleet_start_node(fleet, node, security);
+                fleet_start_node(fleet, node, fleet->security);
 }
 
 void fleet_stop(struct fleet *fleet) {
@@ -342,7 +343,12 @@ void fleet_await_bytes(const struct fleet *fleet, uint32_t node, uint32_t rail, 
                                .rail = rail,
                                .wanted = fleet_rail_number(fleet, node, rail, "bytes_sent") + more};
 
-        if (!proc_await(has_sent, &w, (uint32_t)(timeout_ms * proc_time_scale())))
-                fail_msg("node %c sends nothing over rail %u: %" PRIu64 " bytes, not %" PRIu64, (int)('a' + node), rail,
-                         w.now, w.wanted);
+        if (proc_await(has_sent, &w, (uint32_t)(timeout_ms * proc_time_scale())))
+                return;
+        for (uint32_t k = 0; k < fleet->n_rails; k++)
+                print_error("rail %u has sent %" PRIu64 " bytes, and is believed to carry %" PRIu64 " a second\n", k,
+                            fleet_rail_number(fleet, node, k, "bytes_sent"),
+                            fleet_rail_number(fleet, node, k, "bytes_per_second"));
+        fail_msg("node %c sends too little over rail %u: %" PRIu64 " bytes, not %" PRIu64, (int)('a' + node), rail,
+                 w.now, w.wanted);
 }

@@ -21,10 +21,11 @@ enum fleet_security { FLEET_PLAIN, FLEET_TLS, FLEET_OTHER_TLS /* of another CA *
 struct fleet {
         struct node node[FLEET_NODES_MAX];
         uint32_t n_nodes, n_rails;
-        const char *transport; /* the rails' kind: "tcp" */
-        const char *name;      /* of the scenario: for logs */
-        uint32_t lost_ms;      /* after which a silent node or connection is given up; 0: the daemons' default */
-        uint32_t timeout;      /* of queue pairs; 0: the daemons' default */
+        const char *transport;        /* the rails' kind: "tcp" */
+        const char *name;             /* of the scenario: for logs */
+        enum fleet_security security; /* of those that fleet_start() starts */
+        uint32_t lost_ms;             /* after which a silent node or connection is given up; 0: the daemons' default */
+        uint32_t timeout;             /* of queue pairs; 0: the daemons' default */
         long log_from[FLEET_NODES_MAX]; /* lines before it are not looked at */
         struct team team;
         uint64_t random;
@@ -39,8 +40,8 @@ struct fleet_routes { /* of a node over one rail, to all other nodes */
 
 /* Starts a node with its ports as rails. */
 void fleet_start_node(struct fleet *fleet, uint32_t node, enum fleet_security security);
-/* Starts n_nodes of them. */
-void fleet_start(struct fleet *fleet, enum fleet_security security);
+/* Starts n_nodes of them, with the fleet's security. */
+void fleet_start(struct fleet *fleet);
 /* Ends all nodes; none may leave anything behind. */
 void fleet_stop(struct fleet *fleet);
 /* Ends what a failed test has left, and mends all cables. */

@@ -117,7 +117,7 @@ void losses_run(struct fleet *fleet, const struct scenario *scenario) {
         struct node_pids pids;
         uint64_t since_ns = 0;
 
-        fleet_start(fleet, FLEET_PLAIN);
+        fleet_start(fleet);
         team_init(&fleet->team, fleet->node, fleet->n_nodes, scenario->n_ranks);
         team_start(&fleet->team, call_until_error);
         team_await_step(&fleet->team, STEPS, TEAM_ALL, (uint32_t)(START_MS * proc_time_scale()));
@@ -150,7 +150,7 @@ void losses_run(struct fleet *fleet, const struct scenario *scenario) {
         for (uint32_t rail = 0; !dies && rail < fleet->n_rails; rail++)
                 (void)fleet_link(fleet, victim, rail, scenario->kind == LOSS_RAILS ? "up" : "ok", NULL);
         if (dies)
-                fleet_start_node(fleet, victim, FLEET_PLAIN);
+                fleet_start_node(fleet, victim, fleet->security);
         if (!proc_await(perf_succeeds, fleet, (uint32_t)(MEND_MS * proc_time_scale())))
                 fail_msg("no new communicator works");
         fleet_stop(fleet);

@@ -2,7 +2,8 @@
 /*
  * The scenarios, as a program for the guest of rxe-vm: vm_scenarios TRANSPORT [NAME...]. Without names one of each
  * kind (collectives, faults, losses, strangers) out of the short list, by the seed; with RAILMUX_VM=all all of that
- * list, with RAILMUX_FULL=1 all that the guest has nodes and rails for.
+ * list, with RAILMUX_FULL=1 all that the guest has nodes and rails for. Daemons speak TLS in about half of them, by the
+ * seed; with RAILMUX_VM_TLS=yes in all, no in none but those that are about it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,18 @@ struct trial {
         struct fleet *fleet;
 };
 
+/* By lot, another one for each scenario, unless RAILMUX_VM_TLS says. */
+static enum fleet_security security_of(const struct scenario *scenario) {
+        const char *text = getenv("RAILMUX_VM_TLS");
+        uint64_t random = proc_seed();
+
+        if (text && *text)
+                return strcmp(text, "yes") == 0 ? FLEET_TLS : FLEET_PLAIN;
+        for (const char *c = scenario->name; *c; c++)
+                random ^= (uint64_t)(unsigned char)*c << (c - scenario->name) % 8 * 8;
+        return proc_random(&random) % 2 ? FLEET_TLS : FLEET_PLAIN;
+}
+
 static int begin(void **state) {
         struct trial *trial = *state;
         struct fleet *fleet = calloc(1, sizeof(*fleet));
@@ -66,6 +79,7 @@ static int begin(void **state) {
         fleet->transport = trial->transport;
         fleet->name = trial->scenario->name;
         fleet->random = proc_seed();
+        fleet->security = security_of(trial->scenario);
         trial->fleet = fleet;
         return 0;
 }
