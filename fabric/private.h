@@ -200,6 +200,7 @@ struct fabric_rail {
         uint8_t *scratch;
         /* Estimate of the bandwidth. */
         uint64_t flight_bytes, estimate, measure_ns, measure_bytes;
+        uint64_t believed_ns; /* when the estimate was made, or last got old */
         bool starved;
         uint64_t bytes_sent, bytes_received, messages_sent, messages_received, n_refused, n_unsettled;
         struct fabric_traffic traffic;
@@ -467,7 +468,10 @@ void *rail_run(void *data);
 void rail_wake(struct fabric_rail *rail);
 void rail_free(struct fabric_rail *rail);
 void rails_free(struct fabric *fabric);
+/* Something has been acknowledged. Returns whether the estimate is another one. */
 bool rail_measure(struct fabric_rail *rail, uint64_t now_ns);
+/* The estimate gets old; once in a while. */
+void rail_age(struct fabric_rail *rail, uint64_t now_ns);
 /* By the taking thread, which is in no adapter: all rails' threads may be in theirs, and nobody looks after peers then.
  * Returns for how many milliseconds it may sleep, -1 for ever. */
 int rails_watch(struct fabric *fabric, uint64_t now_ns);

@@ -5,7 +5,9 @@
  * The scheduler has power over what is not yet in a socket only, so not more than the window is unacknowledged on the
  * rail at any time. The bandwidth is measured while the rail is kept busy: acknowledged bytes over the time, if neither
  * queue nor window ran empty meanwhile; the estimate moves by a quarter of the difference, and stays within a tenth and
- * ten times of what the rail is said to have.
+ * ten times of what the rail is said to have. It may be that of a bad moment; and a rail that others are believed to
+ * beat by far gets too little to be measured again. So where nothing is measured the estimate gets old: for each second
+ * it comes nearer to what the rail is said to have, by an eighth of what is between them.
  *
  * Looking on. A thread that has had something to do does not sleep at once, where there are processors enough: to be
  * woken takes longer than a step of a request. It looks without the lock, which all rails share: a few that take it
@@ -23,6 +25,7 @@
 
 #define RAIL_EVENTS 32
 #define MEASURE_NS  UINT64_C(10000000)
+#define AGE_NS      UINT64_C(1000000000)
 #define TICK_MAX_NS UINT64_C(25000000)
 #define TICK_MIN_NS UINT64_C(1000000)
 #define QUIET_BYTES 1024u /* that heartbeats and acknowledgements may be of */
@@ -56,9 +59,16 @@ bool rail_measure(struct fabric_rail *rail, uint64_t now_ns) {
                 rail->estimate = least;
         if (rail->estimate > most)
                 rail->estimate = most;
-        rail->measure_ns = now_ns;
+        rail->measure_ns = rail->believed_ns = now_ns;
         rail->measure_bytes = 0;
         return true;
+}
+
+void rail_age(struct fabric_rail *rail, uint64_t now_ns) {
+        if (time_passed(now_ns, rail->believed_ns) < AGE_NS)
+                return;
+        rail->believed_ns = now_ns;
+        rail->estimate = rail->estimate - rail->estimate / 8 + rail->nominal / 8;
 }
 
 /* As much as may go. Returns the time at which more may, 0: when something has happened. */
@@ -212,6 +222,7 @@ static void rail_tick(struct fabric_rail *rail, uint64_t now_ns, uint64_t interv
         }
         if (time_passed(now_ns, fabric->checked_ns) >= interval_ns)
                 peers_check(fabric, now_ns);
+        rail_age(rail, now_ns);
 }
 
 static void rail_bury(struct fabric_rail *rail, uint64_t now_ns) {

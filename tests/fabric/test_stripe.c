@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fabric/private.h"
 #include "tests/fabric/rig.h"
 #include "tests/time_scale.h"
 #include "util/clock.h"
@@ -94,8 +95,53 @@ static void test_affine(void **state) {
         assert_true(queued[0] >= UINT64_C(7) * RIG_SLOTS * SLOT_BYTES / 2 && queued[1] == 0);
 }
 
+#define MS UINT64_C(1000000)
+
+/* For so long the rail carries what it is given, by the millisecond, and has more to do. */
+static uint64_t carry(struct fabric_rail *rail, uint64_t now_ns, uint64_t ms, uint64_t bytes) {
+        rail->flight_bytes = 1;
+        for (; ms > 0; ms--) {
+                now_ns += MS;
+                rail->measure_bytes += bytes;
+                (void)rail_measure(rail, now_ns);
+                rail_age(rail, now_ns);
+        }
+        return now_ns;
+}
+
+/* A rail that was slow once gets nothing to be measured by while others are faster. */
+static void test_gets_old(void **state) {
+        struct fabric_rail rail = {.nominal = 1000000, .estimate = 1000000};
+        uint64_t now_ns;
+
+        (void)state;
+        now_ns = carry(&rail, 1, 1000, 10);
+        assert_int_equal(rail.estimate, 100000); /* no less than a tenth */
+        now_ns = carry(&rail, now_ns, 5000, 200);
+        assert_in_range(rail.estimate, 190000, 200000); /* what is measured is what counts */
+        for (uint32_t s = 0; s < 60; s++) {
+                const uint64_t before = rail.estimate;
+
+                rail.starved = true;
+                now_ns = carry(&rail, now_ns, 1, 1);
+                now_ns += 999 * MS;
+                rail_age(&rail, now_ns);
+                assert_true(rail.estimate >= before && rail.estimate <= rail.nominal);
+                assert_true(s < 12 || rail.estimate >= rail.nominal * 8 / 10);
+        }
+        assert_true(rail.estimate >= rail.nominal - 2000);
+        now_ns = carry(&rail, now_ns, 1000, 5000);
+        assert_true(rail.estimate > 4900000);
+        rail_age(&rail, now_ns + 900 * MS);
+        assert_true(rail.estimate > 4900000);
+        for (uint32_t s = 1; s <= 60; s++)
+                rail_age(&rail, now_ns + s * 1000 * MS);
+        assert_true(rail.estimate <= rail.nominal + 2000 && rail.estimate >= rail.nominal - 2000);
+}
+
 int main(void) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(test_even), cmocka_unit_test(test_affine)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(test_even), cmocka_unit_test(test_affine),
+                                           cmocka_unit_test(test_gets_old)};
 
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
