@@ -7,6 +7,8 @@
  * - all_reduce: reduce_scatter inside; all_reduce of each piece across; all_gather inside.
  * - reduce_scatter: inside, one for the results of each node; what comes of them is added up across.
  * - all_gather: across; inside, one for the pieces of each node.
+ * - all_to_all: inside, one for what goes to each node, to the rank whose like there it is for; what each has then goes
+ *   across. So a GPU sends to its likes only, over its own rail, and a message is of all ranks of a node.
  * - broadcast: inside, on the root's node; each rank there gives its part of what it has then to its like across; the
  *   other nodes' ranks all_gather these.
  *
@@ -14,13 +16,14 @@
  * each node that needs it. The first two round what a node has added up to the type.
  *
  * An all_gather has one piece of each node after it went across, and the ranks' results have them L blocks apart; a
- * reduce_scatter the same the other way round. So between its two halves a request of these has memory of the library's
- * own, N pieces: a region (device_bounce.c) of the communicator `across`, for the direction in which no user's memory
- * goes there. As with other regions, one is enough for requests one after another, and each launch names its own, since
- * a larger one may take its place meanwhile. Its size is bounded, and so are the requests; a rank that cannot get it
- * fails its call, and the others wait as for any rank that does not call.
+ * reduce_scatter the same the other way round, and an all_to_all has L pieces for each node. So between its two halves
+ * a request of these has memory of the library's own, N pieces or as much as it is called on: a region
+ * (device_bounce.c) of the communicator `across`, for the direction in which no user's memory goes there. As with other
+ * regions, one is enough for requests one after another, and each launch names its own, since a larger one may take its
+ * place meanwhile. Its size is bounded, and so are the requests; a rank that cannot get it fails its call, and the
+ * others wait as for any rank that does not call.
  *
- * The results' order is by rank, so these three are for communicators whose ranks are numbered node by node; and from
+ * The results' order is by rank, so these four are for communicators whose ranks are numbered node by node; and from
  * some size on, below which the executors' own plans do with fewer kernels.
  *
  * Where the first part is one across, and the request has to wait for one of before whose stream it cannot follow
@@ -46,8 +49,8 @@
 /* A hop more costs what 200 KB less on a rank's way out take, or there about: four nodes, all_reduce of 128, 256, 512
  * KB, 1 MB in one hop 169, 251, 407 and 814 us, in two requests 229, 264, 364 and 568 (docs/performance.md). */
 #define HOP_BYTES (UINT64_C(200) << 10)
-/* What a broadcast has to have to be made of others; an all_gather or a reduce_scatter half as much for each node,
- * since each is a kernel more (two nodes of two on one H200: from there on they are faster, docs/performance.md). */
+/* What a broadcast has to have to be made of others; the rest, what a node gives or gets of one, half as much, since
+ * each is a kernel more (two nodes of two on one H200: from there on they are faster, docs/performance.md). */
 #define PIECES_BYTES (UINT64_C(64) << 10)
 /* And what it needs of the library's own memory. */
 #define SCRATCH_BYTES (UINT64_C(32) << 20)
@@ -93,6 +96,9 @@ bool device_nodes_takes(const struct operation *o) {
         case RING_OP_ALL_GATHER:
                 bytes = o->in_bytes;
                 return bytes * across <= SCRATCH_BYTES && takes_pieces(nodes, bytes * local, PIECES_BYTES / 2, bytes);
+        case RING_OP_ALL_TO_ALL:
+                bytes = o->in_bytes / (local * across);
+                return o->in_bytes <= SCRATCH_BYTES && takes_pieces(nodes, bytes * local, PIECES_BYTES / 2, bytes);
         case RING_OP_BROADCAST:
                 bytes = o->out_bytes;
                 return bytes % local == 0 && takes_pieces(nodes, bytes, PIECES_BYTES, bytes / local);
@@ -128,6 +134,10 @@ static void shape(const struct operation *o, void *own, struct operation *ret_be
                 ret_between->out_bytes = o->in_bytes * n;
                 ret_between->out = own;
                 return;
+        case RING_OP_ALL_TO_ALL: /* what a rank has for each of a node's is one piece */
+                ret_between->count = o->count * local->n_ranks;
+                ret_between->in = own;
+                return;
         default: /* of the piece that this rank's place stands for */
                 ret_between->count = o->count / local->n_ranks;
                 ret_between->in_bytes = ret_between->out_bytes = o->out_bytes / local->n_ranks;
@@ -148,7 +158,7 @@ int device_nodes_between(const struct operation *o, struct operation *ret_betwee
         int r;
 
         shape(o, NULL, ret_between);
-        if (!gathers && o->op != RING_OP_REDUCE_SCATTER)
+        if (!gathers && o->op != RING_OP_REDUCE_SCATTER && o->op != RING_OP_ALL_TO_ALL)
                 return RMX_OK;
         r = device_bounce_get(ret_between->comm, o->what, gathers ? DEVICE_BOUNCE_OUT : DEVICE_BOUNCE_IN,
                               gathers ? ret_between->out_bytes : ret_between->in_bytes, &region);
@@ -187,10 +197,10 @@ static int put_local(struct putting *p, uint32_t op, const void *in, void *out, 
         struct ring_request line = {0};
         int r;
 
-        bell.in_bytes = op == RING_OP_REDUCE_SCATTER                     ? bytes * local->n_ranks
-                        : op == RING_OP_BROADCAST && root != local->rank ? 0
-                                                                         : bytes;
-        bell.out_bytes = op == RING_OP_ALL_GATHER ? bytes * local->n_ranks : bytes;
+        bell.in_bytes = op == RING_OP_REDUCE_SCATTER || op == RING_OP_ALL_TO_ALL ? bytes * local->n_ranks
+                        : op == RING_OP_BROADCAST && root != local->rank         ? 0
+                                                                                 : bytes;
+        bell.out_bytes = op == RING_OP_ALL_GATHER || op == RING_OP_ALL_TO_ALL ? bytes * local->n_ranks : bytes;
         ring_request_set_head(&line, op, p->o->type, op == RING_OP_REDUCE_SCATTER ? p->o->redop : 0);
         line.word[RING_W_COMM] = local->handle;
         line.word[RING_W_PEER] = root;
@@ -285,15 +295,15 @@ static int put_all_reduce(struct putting *p) {
         return r ? r : put_local(p, RING_OP_ALL_GATHER, between->out, o->out, between->count);
 }
 
-static int put_reduce_scatter(struct putting *p) {
+/* Of what is for each node a reduce_scatter or an all_to_all inside, which leaves so many bytes. */
+static int put_nodes_first(struct putting *p, size_t left) {
         const struct device_nodes *nodes = p->o->comm->nodes;
-        const size_t piece = p->o->out_bytes, block = piece * nodes->local->n_ranks;
+        const size_t block = p->o->in_bytes / nodes->across->n_ranks;
         char *own = (char *)(uintptr_t)p->between.in;
         int r = RMX_OK;
 
         for (uint32_t node = 0; node < nodes->across->n_ranks && !r; node++)
-                r = put_local(p, RING_OP_REDUCE_SCATTER, (const char *)p->o->in + node * block, own + node * piece,
-                              p->o->count);
+                r = put_local(p, p->o->op, (const char *)p->o->in + node * block, own + node * left, p->o->count);
         return r ? r : put_between(p);
 }
 
@@ -326,7 +336,9 @@ static int put(struct putting *p) {
                 return p->launch->region[DEVICE_BOUNCE_IN] ? put_between_first(p) : put_between(p);
         switch (p->o->op) {
         case RING_OP_REDUCE_SCATTER:
-                return put_reduce_scatter(p);
+                return put_nodes_first(p, p->o->out_bytes);
+        case RING_OP_ALL_TO_ALL:
+                return put_nodes_first(p, p->o->in_bytes / p->o->comm->nodes->across->n_ranks);
         case RING_OP_ALL_GATHER:
                 return put_all_gather(p);
         case RING_OP_BROADCAST:

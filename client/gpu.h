@@ -32,7 +32,7 @@
 /* Exchange: collectives that the ranks' own kernels execute, see device_exchange.c and client/hip/exchange.c. */
 #define CLIENT_GPU_EXCHANGE_RANKS 8u
 /* Goes up with the layout of areas and offers, the kernels' rounds, and which requests take which way. */
-#define CLIENT_GPU_EXCHANGE_VERSION 17u
+#define CLIENT_GPU_EXCHANGE_VERSION 18u
 #define CLIENT_GPU_PAIRS            64u
 #define CLIENT_GPU_OFFER_BYTES      224u  /* what a rank tells the others of its area */
 #define CLIENT_GPU_OWN_BYTES        2048u /* own_memory, of each slot */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several nodes: reduce_scatter, all_gather and broadcast made of requests inside nodes and between them. What the
- * ranks put on their streams is carried out here, on numbers: each part when all of its communicator's ranks have come
- * to it.
+ * Several nodes: reduce_scatter, all_gather, all_to_all and broadcast made of requests inside nodes and between them.
+ * What the ranks put on their streams is carried out here, on numbers: each part when all of its communicator's ranks
+ * have come to it.
  */
 #include <stdlib.h>
 
@@ -84,9 +84,10 @@ static void carry_out(const struct fake_gpu_launch *const *launch, uint32_t n) {
         const struct client_gpu_bell *first = &launch[0]->bell;
         const size_t bytes = (size_t)first->word[RING_W_COUNT_LO] * sizeof(uint32_t);
         const uint32_t op = first->word[RING_W_HEAD] >> 16 & 0xff, root = first->word[RING_W_PEER];
-        const size_t in_bytes = op == RING_OP_REDUCE_SCATTER ? bytes * n : bytes;
-        const size_t out_bytes = op == RING_OP_ALL_GATHER ? bytes * n : bytes;
-        char *all = calloc(1, bytes * n);
+        const bool each = op == RING_OP_ALL_TO_ALL;
+        const size_t in_bytes = op == RING_OP_REDUCE_SCATTER || each ? bytes * n : bytes;
+        const size_t out_bytes = op == RING_OP_ALL_GATHER || each ? bytes * n : bytes;
+        char *all = calloc(n, bytes * n);
 
         assert_non_null(all);
         for (uint32_t i = 0; i < n; i++) {
@@ -111,10 +112,15 @@ static void carry_out(const struct fake_gpu_launch *const *launch, uint32_t n) {
                         memcpy(all, in, bytes);
                 else if (op == RING_OP_REDUCE_SCATTER)
                         add((uint32_t *)(void *)all, in, in_bytes);
+                for (uint32_t to = 0; to < n && each; to++)
+                        memcpy(all + (to * n + i) * bytes, in + to * bytes, bytes);
         }
         for (uint32_t i = 0; i < n; i++)
                 memcpy(address(launch[i], RING_W_OUT_BUFFER, launch[i]->bell.out),
-                       all + (op == RING_OP_REDUCE_SCATTER ? i * bytes : 0), out_bytes);
+                       all + (op == RING_OP_REDUCE_SCATTER ? i * bytes
+                              : each                       ? i * out_bytes
+                                                           : 0),
+                       out_bytes);
         free(all);
 }
 
@@ -188,11 +194,11 @@ struct shape {
 };
 
 static size_t in_count(const struct shape *s) {
-        return s->op == RING_OP_REDUCE_SCATTER ? s->count * rig.crew.n : s->count;
+        return s->op == RING_OP_REDUCE_SCATTER || s->op == RING_OP_ALL_TO_ALL ? s->count * rig.crew.n : s->count;
 }
 
 static size_t out_count(const struct shape *s) {
-        return s->op == RING_OP_ALL_GATHER ? s->count * rig.crew.n : s->count;
+        return s->op == RING_OP_ALL_GATHER || s->op == RING_OP_ALL_TO_ALL ? s->count * rig.crew.n : s->count;
 }
 
 static char *in_place(const struct shape *s, uint32_t rank) {
@@ -215,6 +221,8 @@ static int call(const struct shape *s, uint32_t rank, void *stream) {
                 return rmx_reduce_scatter(rig.crew.comm[rank], in, out, s->count, RMX_UINT32, RMX_SUM, stream);
         case RING_OP_ALL_GATHER:
                 return rmx_all_gather(rig.crew.comm[rank], in, out, s->count, RMX_UINT32, stream);
+        case RING_OP_ALL_TO_ALL:
+                return rmx_all_to_all(rig.crew.comm[rank], in, out, s->count, RMX_UINT32, stream);
         default:
                 return rmx_broadcast(rig.crew.comm[rank], rank == s->root ? in : NULL, out, s->count, RMX_UINT32,
                                      s->root, stream);
@@ -231,6 +239,8 @@ static uint32_t expected(const struct shape *s, uint32_t rank, size_t i) {
                 return sum;
         case RING_OP_ALL_GATHER:
                 return value((uint32_t)(i / s->count), i % s->count);
+        case RING_OP_ALL_TO_ALL:
+                return value((uint32_t)(i / s->count), rank * s->count + i % s->count);
         default:
                 return value(s->root, i);
         }
@@ -286,6 +296,9 @@ static void test_results(void **state) {
                         run(&s, across + 1 + 1);
                         s.op = RING_OP_ALL_GATHER;
                         run(&s, across + 1 + 1);
+                        s.op = RING_OP_ALL_TO_ALL;
+                        if (!in_place) /* which is refused */
+                                run(&s, across + 1 + 1);
                         s.op = RING_OP_BROADCAST;
                         s.count = (size_t)units * cases[i].local * 4;
                         for (s.root = 0; s.root < n; s.root++)
@@ -299,8 +312,8 @@ static void test_results(void **state) {
 static void test_sizes(void **state) {
         static const struct {
                 size_t count;
-                uint32_t allocated; /* by then; a megabyte is the least, for each rank and direction */
-        } cases[] = {{4096, 8}, {8192, 8}, {262144, 16}, {4100, 16}, {262144, 16}};
+                uint32_t allocated; /* by then; a megabyte is the least, for each rank and direction, an all_to_all needs twice of */
+        } cases[] = {{4096, 8}, {8192, 8}, {262144, 20}, {4100, 20}, {262144, 20}};
 
         (void)state;
         start("0011");
@@ -313,6 +326,8 @@ static void test_sizes(void **state) {
                 s.op = RING_OP_REDUCE_SCATTER;
                 run(&s, 4);
                 s.in_place = false;
+                run(&s, 4);
+                s.op = RING_OP_ALL_TO_ALL;
                 run(&s, 4);
                 assert_int_equal(rig.gpu->allocated, cases[i].allocated);
         }
@@ -339,6 +354,12 @@ static bool scatters_whole(size_t bytes, uint32_t redop) {
         return goes_whole(rmx_reduce_scatter(rig.comm, in_of[0], out_of[0], bytes, RMX_UINT8, redop, NULL), before);
 }
 
+static bool swaps_whole(size_t bytes) {
+        const uint32_t before = launches();
+
+        return goes_whole(rmx_all_to_all(rig.comm, in_of[0], out_of[0], bytes, RMX_UINT8, NULL), before);
+}
+
 static bool casts_whole(size_t bytes) {
         const uint32_t before = launches();
 
@@ -363,6 +384,11 @@ static void test_which(void **state) {
         assert_true(scatters_whole(TOTAL / 4 + 4, RMX_SUM));
         assert_false(scatters_whole(MANY / 8, RMX_SUM));
         assert_true(scatters_whole(MANY / 8 + 16, RMX_SUM));
+        assert_true(swaps_whole(TOTAL / 4 - 16));
+        assert_false(swaps_whole(TOTAL / 4));
+        assert_true(swaps_whole(TOTAL / 4 + 8));
+        assert_false(swaps_whole(MANY / 16));
+        assert_true(swaps_whole(MANY / 16 + 16)); /* too much of the own memory */
         assert_true(casts_whole(TOTAL - 32));
         assert_false(casts_whole(TOTAL));
         assert_true(casts_whole(NO_PIECE));
@@ -380,6 +406,8 @@ static void test_which(void **state) {
         assert_true(gathers_whole(TOTAL / 2 + 16));
         assert_false(scatters_whole(TOTAL / 2, RMX_SUM));
         assert_true(scatters_whole(TOTAL / 2 + 16, RMX_SUM));
+        assert_false(swaps_whole(TOTAL / 2));
+        assert_true(swaps_whole(TOTAL / 2 + 16));
         crew_stop(&rig.crew);
 
         nodes_open("0011"); /* nor less than that */
@@ -404,9 +432,10 @@ static void test_which(void **state) {
         start("0101"); /* the pieces of results do not lie node by node */
         assert_true(gathers_whole(TOTAL));
         assert_true(scatters_whole(TOTAL, RMX_SUM));
+        assert_true(swaps_whole(TOTAL));
         assert_true(casts_whole(TOTAL));
         assert_int_equal(rmx_all_reduce(rig.comm, in_of[0], out_of[0], TOTAL, RMX_UINT8, RMX_SUM, NULL), RMX_OK);
-        assert_int_equal(launches(), 3 + 4);
+        assert_int_equal(launches(), 4 + 4);
         crew_stop(&rig.crew);
 
         start("0110");
@@ -620,6 +649,9 @@ static void test_copied(void **state) {
                 run(&s, 5); /* in */
                 s.op = RING_OP_REDUCE_SCATTER;
                 run(&s, 5); /* out */
+                s.op = RING_OP_ALL_TO_ALL;
+                if (!in_place)
+                        run(&s, 5); /* out */
                 s.op = RING_OP_BROADCAST;
                 for (s.root = 0; s.root < 4; s.root++)
                         run(&s, 0);
