@@ -260,7 +260,7 @@ static void area_check_way(struct fabric *fabric, struct fabric_area *area, uint
         if (*cut_ns == 0)
                 *cut_ns = now_ns;
         if (time_passed(now_ns, *cut_ns) >= fabric->unreachable_ns &&
-            !peer_shakes_hands(fabric, peer, *cut_ns, fabric->handshake_ns, now_ns) &&
+            !peer_shakes_hands(fabric, peer, area->only, *cut_ns, fabric->handshake_ns, now_ns) &&
             fabric_tell_cut_off(fabric, peer, area->key, "no rail that it may take has a connection"))
                 *cut_ns = now_ns;
 }

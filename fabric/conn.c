@@ -86,9 +86,11 @@ void conn_doom(struct fabric_conn *conn, bool failed, const char *format, ...) {
  * has as many queue pairs as it may. Another class has one that lives, so the route is well, and that one takes what is
  * of this class, too. It is tried again after a while.
  */
-static bool port_rests(struct fabric_port *port, uint64_t now_ns) {
+bool port_rests(struct fabric_port *port, uint64_t now_ns) {
         struct fabric *fabric = port->route->rail->fabric;
 
+        if (port->conn && port->conn->state == CONN_UP && !port->conn->doomed)
+                return true; /* it has come by another way */
         for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
                 const struct fabric_conn *other = port->route->ports[i].conn;
 

@@ -92,7 +92,8 @@ void route_dial(struct fabric *fabric, struct fabric_route *route, uint64_t now_
 /*
  * Knocks are answered, and the other end does not dial: its route is held down, and it has other ways. We hear nothing
  * of that, and a connection of another class may say that all is well. What is queued here would wait for its
- * hold-down, so for us it is a failure, too.
+ * hold-down, so for us it is a failure, too. Or it dials in vain, since that direction does not carry this class. If
+ * another one's connection lives, that takes it.
  */
 void route_check_knocks(struct fabric *fabric, struct fabric_route *route, uint64_t now_ns) {
         for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
@@ -105,6 +106,8 @@ void route_check_knocks(struct fabric *fabric, struct fabric_route *route, uint6
                         continue;
                 port->knocked_ns = 0;
                 port->n_errors++;
+                if (port_rests(port, now_ns))
+                        continue;
                 route->probe = port->class;
                 if (route_error(&route->health, &fabric->limits, now_ns))
                         route_changed(fabric, route, "the other end does not call back");

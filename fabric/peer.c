@@ -372,13 +372,15 @@ bool route_is_missed(const struct fabric_route *route) {
  * Somebody answers there: a handshake has begun. It may take its time, for that process may be busy, but has a limit:
  * of a peer that was never heard of that of a handshake, else a short one, since who waits is to hear of a loss soon.
  */
-bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t since_ns, uint64_t most_ns,
-                       uint64_t now_ns) {
+bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only, uint64_t since_ns,
+                       uint64_t most_ns, uint64_t now_ns) {
         const struct fabric_conn *conn;
 
         if (time_passed(now_ns, since_ns) >= fabric->unreachable_ns + most_ns)
                 return false;
         for (size_t i = 0; i < peer->n_routes; i++) {
+                if (!rail_is_among(peer->routes[i]->rail, only))
+                        continue;
                 DL_FOREACH(peer->routes[i]->rail->conns, conn) {
                         if (conn->peer == peer && !conn->doomed && conn->state > CONN_CONNECTING &&
                             time_passed(now_ns, conn->started_ns) < most_ns)
@@ -450,7 +452,7 @@ void peer_check_reachable(struct fabric *fabric, struct fabric_peer *peer, uint6
         if (peer->down_ns == 0)
                 peer->down_ns = now_ns;
         if (time_passed(now_ns, peer->down_ns) < fabric->unreachable_ns ||
-            peer_shakes_hands(fabric, peer, peer->down_ns, peer->heard_ns ? SHAKE_NS : fabric->handshake_ns, now_ns))
+            peer_shakes_hands(fabric, peer, 0, peer->down_ns, peer->heard_ns ? SHAKE_NS : fabric->handshake_ns, now_ns))
                 return;
         if (peer->told_ns && time_passed(now_ns, peer->told_ns) < fabric->unreachable_ns)
                 return;

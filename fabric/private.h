@@ -82,12 +82,13 @@ struct fabric_area {
         _Atomic uint32_t n_items; /* relaxed; written under the lock, the taker looks without */
         uint32_t max_items;
         bool gone;
-        const char *failed; /* what it has is dropped, for this reason; NULL: it is not */
-        bool failed_told;   /* to the owner */
-        bool registering;   /* the registrar is at it, without the lock */
-        uint32_t nth;       /* so many areas there were with it, when it was added */
-        void *mapping;      /* to be unmapped with it; NULL: it is the owner's */
-        int condition;      /* what came of registering it, for the owner, with a text */
+        const char *failed;             /* what it has is dropped, for this reason; NULL: it is not */
+        bool failed_told;               /* to the owner */
+        uint32_t n_refused, refused_on; /* times that an adapter did not take its data; rails', bits of their indices */
+        bool registering;               /* the registrar is at it, without the lock */
+        uint32_t nth;                   /* so many areas there were with it, when it was added */
+        void *mapping;                  /* to be unmapped with it; NULL: it is the owner's */
+        int condition;                  /* what came of registering it, for the owner, with a text */
         char text[FABRIC_TEXT];
         uint32_t position;               /* taker's: in the queue */
         void *regions[FABRIC_RAILS_MAX]; /* what rails' transports have made of it, by the rail's index */
@@ -446,9 +447,9 @@ uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_peer *pe
 /* Has what is watched not arrived for too long? Only rails of these are looked at. */
 bool peer_watch_ends(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only,
                      struct fabric_watch *watch, uint64_t now_ns);
-/* Is somebody answering who has been waited for since then, for no longer than most_ns? */
-bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint64_t since_ns, uint64_t most_ns,
-                       uint64_t now_ns);
+/* Is somebody answering who has been waited for since then, on these rails, for no longer than most_ns? */
+bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only, uint64_t since_ns,
+                       uint64_t most_ns, uint64_t now_ns);
 /* Somebody waits for any route of that peer at all: here, or at the other end, which has knocked. */
 bool route_is_missed(const struct fabric_route *route);
 
@@ -460,6 +461,8 @@ void graves_free(struct fabric *fabric, struct fabric_peer *peer);
 void recover_begin(struct fabric_peer *peer); /* it has one more connection */
 void recover_send(struct fabric *fabric, struct fabric_conn *conn);
 void recover_question(struct fabric *fabric, struct fabric_conn *conn, uint64_t number);
+/* It is not watched any more (peer_watch_ends). */
+void item_unwatch(struct fabric_item *item);
 void recover_answer(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame);
 void recover_forget(struct fabric *fabric, struct fabric_conn *conn, const struct frame *frame);
 
@@ -488,6 +491,9 @@ void conn_watch(struct fabric_conn *conn, uint32_t events);
 void conn_assign(struct fabric_conn *conn, struct fabric_item *item);
 void conn_send(struct fabric_conn *conn); /* gives the lock away meanwhile */
 void conn_unpark(struct fabric_conn *conn);
+/* No connection comes, or it takes long, of this class alone: another one's, which lives, takes what is of it. False:
+ * none does, so it is the route's. */
+bool port_rests(struct fabric_port *port, uint64_t now_ns);
 bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value);
 /* The same, of a frame whose connection and acknowledgement are filled in. False: there is no room at the moment. */
 bool conn_say(struct fabric_conn *conn, struct frame *frame);

@@ -497,6 +497,56 @@ static void test_shakes_alone(void **state) {
         assert_int_equal(w->route.health.state, FABRIC_SUSPECT);
 }
 
+/* Knocks are answered, and no connection comes: a class by itself, or all. One that has come by another way is all that
+ * is wanted. */
+static void test_calls_back_alone(void **state) {
+        struct fabric_conn other = {.state = CONN_UP, .heard_ns = 1000 * MS + DEADLINE}, mine = {.state = CONN_UP};
+        struct world *w = *state;
+        struct fabric_port *port = &w->route.ports[FABRIC_LATENCY];
+
+        w->peer.n_items = 0;
+        w->fabric.limits.hold_max_ns = 10000 * MS;
+        port->route = &w->route;
+        port->class = FABRIC_LATENCY;
+        port->schedule.queued_bytes = 1;
+        w->route.ports[FABRIC_BULK].conn = &other;
+        port->knocked_ns = 1000 * MS;
+        route_check_knocks(&w->fabric, &w->route, 1000 * MS + DEADLINE - 1);
+        assert_int_equal(port->rest_ns, 0);
+        route_check_knocks(&w->fabric, &w->route, 1000 * MS + DEADLINE);
+        assert_int_equal(port->rest_ns, 11000 * MS + DEADLINE);
+        assert_int_equal(w->route.health.state, FABRIC_UP);
+
+        port->rest_ns = 0;
+        port->conn = &mine;
+        assert_true(port_rests(port, 1000 * MS + DEADLINE));
+        assert_int_equal(port->rest_ns, 0);
+        mine.doomed = true;
+        assert_true(port_rests(port, 1000 * MS + DEADLINE));
+        assert_int_equal(port->rest_ns, 11000 * MS + DEADLINE);
+        port->conn = NULL;
+
+        port->rest_ns = 0;
+        port->knocked_ns = other.heard_ns;
+        route_check_knocks(&w->fabric, &w->route, other.heard_ns + DEADLINE); /* nor is that one heard any more */
+        assert_int_equal(port->rest_ns, 0);
+        assert_int_equal(w->route.health.state, FABRIC_SUSPECT);
+}
+
+/* Who may take some rails only waits for those that begin there. */
+static void test_only_shakes_hands(void **state) {
+        struct world *w = *state;
+
+        w->rail.number = 3;
+        w->conn.state = CONN_TLS;
+        w->conn.started_ns = 1000 * MS;
+        DL_APPEND(w->rail.conns, &w->conn);
+        assert_true(peer_shakes_hands(&w->fabric, &w->peer, 0, 1000 * MS, HANDSHAKE, 1000 * MS + LIMIT));
+        assert_true(peer_shakes_hands(&w->fabric, &w->peer, 1u << 3, 1000 * MS, HANDSHAKE, 1000 * MS + LIMIT));
+        assert_false(peer_shakes_hands(&w->fabric, &w->peer, 1u << 2, 1000 * MS, HANDSHAKE, 1000 * MS + LIMIT));
+        DL_DELETE(w->rail.conns, &w->conn);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_again, world_new, world_free),
@@ -513,6 +563,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_only_rail_hangs, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_only_does_not_arrive, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_shakes_alone, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_calls_back_alone, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_only_shakes_hands, world_new, world_free),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
