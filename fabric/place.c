@@ -48,8 +48,7 @@ void item_free(struct fabric *fabric, struct fabric_item *item) {
 
         item->peer->n_items--;
         item->area->n_to[item->destination]--;
-        if (item->again)
-                item_watch(item)->n_again[item->again - 1]--;
+        item_unwatch(item);
         /* relaxed: see taker_may */
         atomic_fetch_sub_explicit(&item->area->n_items, 1, memory_order_relaxed);
         if (fabric->throttled) {

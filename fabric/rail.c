@@ -97,6 +97,7 @@ static uint64_t rail_fill(struct fabric_rail *rail, uint64_t now_ns) {
                 conn = item->port->conn; /* its port is open, so it is up */
                 if (rail->transport->conn_ready && !rail->transport->conn_ready(conn, item)) {
                         DL_APPEND(conn->parked, next);
+                        item_unwatch(item); /* what it waits for is that the other end offers its area */
                         continue;
                 }
                 bucket_spend(&rail->bucket, item->schedule.bytes);

@@ -186,6 +186,12 @@ static void items_watch(struct schedule_item *items) {
         }
 }
 
+void item_unwatch(struct fabric_item *item) {
+        if (item->again)
+                item_watch(item)->n_again[item->again - 1]--;
+        item->again = 0;
+}
+
 void grave_dig(struct fabric *fabric, struct fabric_conn *conn) {
         struct fabric_peer *peer = conn->peer;
         struct fabric_grave *grave, *other;
