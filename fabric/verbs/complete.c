@@ -21,7 +21,7 @@
 #define POLL_BATCHES 8u
 #define REFILL_BATCH 64u
 #define UNARMED_MAX  1000u
-#define REFUSALS     3u /* of one message's data */
+#define REFUSALS     3u /* of one message's data, or of an area's by several rails */
 
 int nic_refill(struct verbs_nic *nic) {
         while (nic->n_missing > 0) {
@@ -127,20 +127,27 @@ static bool status_is_rail(enum ibv_wc_status status) {
 /*
  * The data of a message is refused. The connection is over for all who use it, and would be again for the same message:
  * after a few times its area fails. Until then one of the adapters may be what is wrong, and the message is to go
- * elsewhere if it can. NULL: it is something else.
+ * elsewhere if it can. It is not when several rails refuse what the area has, of which each connection that ends shows
+ * one message only. NULL: it is something else.
  */
 static struct fabric_area *link_refused(struct verbs_link *link, const struct ibv_wc *wc) {
         const uint32_t count = (uint32_t)wc->wr_id - 1, slot = count % LINK_SLOTS;
         struct fabric_area *area = link->slots[slot].area;
         struct schedule_item *item;
+        bool fails;
 
         if (!(wc->wr_id & COMPLETION_DATA) || !status_is_refusal(wc->status) ||
             count - link->done >= link->posted - link->done || !area)
                 return NULL;
+        area->n_refused++;
+        area->refused_on |= 1u << link->nic->rail->index;
+        fails = area->n_refused >= REFUSALS && (area->refused_on & (area->refused_on - 1)) != 0;
         DL_FOREACH(link->conn->unacked, item) {
-                if (item_of(item)->sequence == link->slots[slot].sequence && ++item_of(item)->refused >= REFUSALS)
-                        area_fail(area, "an adapter refuses its data");
+                if (item_of(item)->sequence == link->slots[slot].sequence)
+                        fails |= ++item_of(item)->refused >= REFUSALS;
         }
+        if (fails)
+                area_fail(area, "an adapter refuses its data");
         return area;
 }
 
