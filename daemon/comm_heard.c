@@ -375,6 +375,9 @@ bool comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64
         if (!comm || node == comm->remote->n_nodes || comm->code || comm->aborting ||
             (comm->remote->ended && comm->remote->over))
                 return false;
+        /* Nobody is left there who needs what is for that node; what it had sent it watches itself. */
+        if (comm->remote->nodes[node].ended)
+                return false;
         snprintf(reason, sizeof(reason), "no rail that tenant %.31s may take reaches node %.60s", comm->tenant->name,
                  name[0] ? name : peer_address(peer));
         if (comm->state != COMM_READY && !comm->split) {

@@ -20,6 +20,6 @@ void comm_heard_area(struct cluster *cluster, uint64_t key, int condition, const
 void comm_heard_reached(struct cluster *cluster, const struct peer *peer);
 void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text);
 /* No rail that its tenant may take reaches a node, for which there is something to be carried. False: that ends
- * nothing, or has done so before. */
+ * nothing, as nobody is left there, or has done so before. */
 bool comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64_t key);
 void comm_heard_merged(struct cluster *cluster, const struct peer *peer, struct peer *into);

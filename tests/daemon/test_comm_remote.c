@@ -107,23 +107,35 @@ static void test_same_key(void **unused) {
         }
 }
 
-/* All ranks of this node have left, and what they had sent does not arrive, for their tenant's rail does not reach the
- * other node. Nobody will say any more of it. */
-static void test_cut_off(void **unused) {
-        struct comm_remote parent_remote = {.cluster = &cluster, .node = {0, 1}, .n_nodes = 2};
-        struct comm parent = {.manager = &manager, .remote = &parent_remote}, *comm = new_comm(1);
-        struct peers_options options = {.base = event_base_new(), .cluster = "test", .listen = "127.0.0.1:0"};
-        const uint32_t ranks[RANKS] = {0, 1};
-        char error[PEER_TEXT_MAX];
-        struct tenant tenant = {.name = "t"};
-        struct peer *peer, *other;
+struct far {
         struct peers *peers;
+        struct peer *peer, *other;
+        struct event_base *base;
+};
 
-        (void)unused;
-        assert_int_equal(peers_new(&options, error, &peers), 0);
-        assert_int_equal(peers_dial(peers, "127.0.0.1:9", &peer), 0);
-        assert_int_equal(peers_dial(peers, "127.0.0.2:9", &other), 0);
-        parent_remote.nodes[1].peer = peer;
+static void far_start(struct far *far) {
+        struct peers_options options = {.base = event_base_new(), .cluster = "test", .listen = "127.0.0.1:0"};
+        char error[PEER_TEXT_MAX];
+
+        far->base = options.base;
+        assert_int_equal(peers_new(&options, error, &far->peers), 0);
+        assert_int_equal(peers_dial(far->peers, "127.0.0.1:9", &far->peer), 0);
+        assert_int_equal(peers_dial(far->peers, "127.0.0.2:9", &far->other), 0);
+}
+
+static void far_end(struct far *far) {
+        peers_free(far->peers);
+        event_base_free(far->base);
+}
+
+/* With a rank here and one at the peer. Its number is its key. */
+static struct comm *new_far_comm(const struct far *far, uint64_t number) {
+        static struct tenant tenant = {.name = "t"};
+        struct comm_remote parent_remote = {.cluster = &cluster, .node = {0, 1}, .n_nodes = 2};
+        struct comm parent = {.manager = &manager, .remote = &parent_remote}, *comm = new_comm(number);
+        const uint32_t ranks[RANKS] = {0, 1};
+
+        parent_remote.nodes[1].peer = far->peer;
         comm->tenant = &tenant;
         comm->state = COMM_READY;
         comm->n_ranks = RANKS;
@@ -132,17 +144,50 @@ static void test_cut_off(void **unused) {
         for (uint32_t r = 0; r < RANKS; r++)
                 comm->members[r].state_slot = STATE_SLOT_NONE;
         HASH_ADD(hh, manager.comms, number, sizeof(comm->number), comm);
-        assert_int_equal(comm_remote_inherit(comm, &parent, ranks, 7), 0);
+        assert_int_equal(comm_remote_inherit(comm, &parent, ranks, number), 0);
+        return comm;
+}
+
+/* All ranks of this node have left, and what they had sent does not arrive, for their tenant's rail does not reach the
+ * other node. Nobody will say any more of it. */
+static void test_cut_off(void **unused) {
+        struct comm *comm;
+        struct far far;
+
+        (void)unused;
+        far_start(&far);
+        comm = new_far_comm(&far, 7);
         comm->remote->ended = true;
-        assert_false(comm_heard_cut_off(&cluster, other, 7));
-        assert_false(comm_heard_cut_off(&cluster, peer, 8));
+        assert_false(comm_heard_cut_off(&cluster, far.other, 7));
+        assert_false(comm_heard_cut_off(&cluster, far.peer, 8));
         assert_ptr_equal(comm_remote_of_key(&cluster, 7), comm);
-        assert_true(comm_heard_cut_off(&cluster, peer, 7));
+        assert_true(comm_heard_cut_off(&cluster, far.peer, 7));
         assert_null(comm_remote_of_key(&cluster, 7));
         assert_null(manager.comms);
-        assert_false(comm_heard_cut_off(&cluster, peer, 7));
-        peers_free(peers);
-        event_base_free(options.base);
+        assert_false(comm_heard_cut_off(&cluster, far.peer, 7));
+        far_end(&far);
+}
+
+/* Nobody is left where the rail does not reach, so those elsewhere go on without what was for there, as credits;
+ * whether somebody is left here or not. */
+static void test_cut_off_from_ended(void **unused) {
+        struct comm *comm;
+        struct far far;
+
+        (void)unused;
+        far_start(&far);
+        comm = new_far_comm(&far, 7);
+        comm->remote->nodes[1].ended = true;
+        for (unsigned int i = 0; i < 2; i++) {
+                comm->remote->ended = i == 1;
+                assert_false(comm_heard_cut_off(&cluster, far.peer, 7));
+                assert_ptr_equal(comm_remote_of_key(&cluster, 7), comm);
+                assert_false(comm->aborting || comm->code || comm->remote->over);
+        }
+        comm->remote->nodes[1].ended = false;
+        assert_true(comm_heard_cut_off(&cluster, far.peer, 7));
+        assert_null(manager.comms);
+        far_end(&far);
 }
 
 int main(void) {
@@ -150,6 +195,7 @@ int main(void) {
                 cmocka_unit_test(test_many),
                 cmocka_unit_test(test_same_key),
                 cmocka_unit_test(test_cut_off),
+                cmocka_unit_test(test_cut_off_from_ended),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
