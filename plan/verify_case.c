@@ -142,24 +142,30 @@ static struct plan_case case_of(const struct plan *plan, const struct plan_geome
         return c;
 }
 
-/* `count` followed by another request of the same plan, with another count, root, place and size of elements. */
-static int verify_count(const struct plan *plan, const struct plan_geometry *geometry, uint32_t count,
-                        const struct verify_options *options, uint32_t *n_runs, struct plan_verdict *ret_verdict) {
+/*
+ * `count` followed by another request of the same plan, with another count, root, place and size of elements.
+ *
+ * An all_to_all_v of few ranks takes each count with all kinds of numbers. Of many ranks there are two ways: one with
+ * all pairs full, and one (6: see vector_count) whose first request is sparse, so that some ranks wait for nothing.
+ */
+bool verify_call(const struct plan *plan, const struct plan_geometry *geometry, uint32_t call,
+                 struct plan_case *ret_case, struct plan_case *ret_next) {
+        static const uint32_t counts_of_many[] = {COUNT_NONE, COUNT_EMPTY_SHARDS, COUNT_PARTS, COUNT_LAPS};
         bool roots = plan_operation_rooted(plan->operation) || plan_operation_p2p(plan->operation);
         bool vectors = plan->operation == RING_OP_ALL_TO_ALL_V, many = plan->n_ranks > CASE_RANKS_MANY;
         uint32_t n_ways = vectors && !many ? 4 : (vectors || roots) && plan->n_ranks > 1 ? 2 : 1;
         uint32_t n_places = many || !plan_case_in_place(plan->operation) ? 1 : 2;
-        uint32_t next_count = count == COUNT_LAPS ? COUNT_LAPS : (count * 3 + 1) % COUNT_LAPS;
-        int r = 0;
+        uint32_t n_counts = many ? sizeof(counts_of_many) / sizeof(counts_of_many[0]) : N_COUNTS;
+        uint32_t which = call / (n_places * n_ways), i = call % (n_places * n_ways), count, next_count, way;
 
-        for (uint32_t i = 0; !r && i < n_places * n_ways; i++, ++*n_runs) {
-                uint32_t way = i / n_places * 2;
-                struct plan_case c = case_of(plan, geometry, count, way, i % n_places == 0);
-                struct plan_case next = case_of(plan, geometry, next_count, way + 1, i % n_places != 0);
-
-                r = verify_pair(plan, &c, plan, &next, options, ret_verdict);
-        }
-        return r;
+        if (which >= n_counts)
+                return false;
+        count = many ? counts_of_many[which] : which;
+        next_count = count == COUNT_LAPS ? COUNT_LAPS : (count * 3 + 1) % COUNT_LAPS;
+        way = i / n_places * (vectors && many ? 6 : 2);
+        *ret_case = case_of(plan, geometry, count, way, i % n_places == 0);
+        *ret_next = case_of(plan, geometry, next_count, way + 1, i % n_places != 0);
+        return true;
 }
 
 /* The most chunks that a phase has in a rank's channel to itself at once, of those that it puts there in one part. */
@@ -210,16 +216,15 @@ static int verify_self(const struct plan *plan, const struct plan_geometry *geom
 /* With all counts. */
 static int verify_counts(const struct plan *plan, const struct plan_geometry *geometry,
                          const struct verify_options *options, uint32_t *n_runs, struct plan_verdict *ret_verdict) {
-        static const uint32_t counts_of_many[] = {COUNT_NONE, COUNT_EMPTY_SHARDS, COUNT_PARTS, COUNT_LAPS};
-        bool many = plan->n_ranks > CASE_RANKS_MANY;
+        struct plan_case c, next;
         int r;
 
         if (geometry->part_bytes < GEOMETRY_ALIGN || geometry->part_bytes % GEOMETRY_ALIGN != 0 ||
             geometry->slots < 1 || geometry->slots > VERIFY_SLOTS_MAX)
                 return verify_fault(ret_verdict, PLAN_FAULT_MALFORMED, NULL, "the geometry is out of bounds");
         r = verify_form(plan, ret_verdict);
-        for (uint32_t i = 0; !r && i < (many ? sizeof(counts_of_many) / sizeof(counts_of_many[0]) : N_COUNTS); i++)
-                r = verify_count(plan, geometry, many ? counts_of_many[i] : i, options, n_runs, ret_verdict);
+        for (uint32_t i = 0; !r && verify_call(plan, geometry, i, &c, &next); i++, ++*n_runs)
+                r = verify_pair(plan, &c, plan, &next, options, ret_verdict);
         return r;
 }
 

@@ -73,6 +73,9 @@ int verify_pair(const struct plan *plan, const struct plan_case *pcase, const st
 /* plan_verify_all(), and how many pairs of requests it executed. */
 int verify_all(const struct plan *plan, const struct plan_geometry *geometry, const struct plan *peers,
                uint32_t n_peers, uint32_t *ret_runs, struct plan_verdict *ret_verdict);
+/* Call number `call` that it makes of one plan, and the request that follows it; false: there are fewer. */
+bool verify_call(const struct plan *plan, const struct plan_geometry *geometry, uint32_t call,
+                 struct plan_case *ret_case, struct plan_case *ret_next);
 /* Are the fields what they may be? 0 or PLAN_E_INVALID. */
 int verify_form(const struct plan *plan, struct plan_verdict *ret_verdict);
 int verify_form_case(const struct plan *plan, const struct plan_case *pcase, struct plan_verdict *ret_verdict);

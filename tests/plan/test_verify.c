@@ -203,12 +203,55 @@ static void test_vectors(void **state) {
         assert_true(n_none > 20 && n_one > 20 && n_all > 20 && n_some > 20);
 }
 
+/* How many pairs of ranks have something for each other, and whether all have everything. */
+static uint32_t pairs_of(const struct plan_case *c, uint32_t n, bool *ret_full) {
+        uint64_t storage[4 * PLAN_RANKS_MAX];
+        struct plan_vector vector;
+        uint32_t n_pairs = 0;
+
+        *ret_full = true;
+        for (uint32_t i = 0; i < n * n; i++) {
+                if (i % n == 0)
+                        plan_case_vector(c, n, i / n, storage, &vector);
+                n_pairs += vector.send_count[i % n] > 0;
+                *ret_full = *ret_full && vector.send_count[i % n] == c->count;
+        }
+        return n_pairs;
+}
+
+/* Whatever the number of ranks: with few and with many elements some request comes first in which all pairs have all,
+ * and one in which few have anything. */
+static void test_vectors_of_calls(void **state) {
+        static const uint32_t ranks[] = {4, 16, 17, 64};
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+                uint32_t n = ranks[i], algorithm = plan_algorithm_at(RING_OP_ALL_TO_ALL_V, n, 0);
+                struct plan plan = build(RING_OP_ALL_TO_ALL_V, algorithm, n);
+                struct plan_geometry geometry;
+                struct plan_case c, next;
+                uint32_t n_full[2] = {0}, n_sparse[2] = {0};
+
+                plan_geometry_choose(n, &geometry);
+                for (uint32_t k = 0; verify_call(&plan, &geometry, k, &c, &next); k++) {
+                        bool parts = c.count > geometry.part_bytes / c.element_bytes, full;
+                        uint32_t n_pairs = pairs_of(&c, n, &full);
+
+                        n_full[parts] += c.count > 1 && full;
+                        n_sparse[parts] += c.count > 1 && n_pairs < n * n / 2;
+                }
+                print_message("%u ranks: %u and %u calls are full, %u and %u sparse\n", n, n_full[0], n_full[1],
+                              n_sparse[0], n_sparse[1]);
+                assert_true(n_full[0] > 0 && n_full[1] > 0 && n_sparse[0] > 0 && n_sparse[1] > 0);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_accepts_all),   cmocka_unit_test(test_prints_cost),
                 cmocka_unit_test(test_single_slot),   cmocka_unit_test(test_accepts_random_cases),
                 cmocka_unit_test(test_accepts_large), cmocka_unit_test(test_counters),
-                cmocka_unit_test(test_vectors),
+                cmocka_unit_test(test_vectors),       cmocka_unit_test(test_vectors_of_calls),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
