@@ -424,6 +424,8 @@ double ranks_sent_bytes(uint32_t operation, double n, double bytes) {
 double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns) {
         double n = (double)cluster->n_nodes * cluster->n_gpus;
 
+        if (!(ns > 0))
+                return 0; /* nothing has to move */
         switch (operation) {
         case RING_OP_ALL_REDUCE:
                 return 2 * (n - 1) / n * bytes / ns;

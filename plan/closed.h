@@ -59,7 +59,7 @@ double cluster_bound_ns(const struct cluster *cluster, uint32_t operation, doubl
 double ranks_cut_bytes(uint32_t operation, double k, double n, double bytes);
 /* What all n ranks have to send at least, together; 0: no more than cuts say. */
 double ranks_sent_bytes(uint32_t operation, double n, double bytes);
-/* Bus bandwidth in GB/s as nccl-tests count it; 0 for a barrier. */
+/* Bus bandwidth in GB/s as nccl-tests count it; 0 for a barrier, and for what takes no time. */
 double cluster_bus_gbs(const struct cluster *cluster, uint32_t operation, double bytes, double ns);
 /* May it be chosen where results must not depend on sizes? See plan_choose_nodes. */
 bool cluster_algorithm_ordered(uint32_t operation, uint32_t algorithm);

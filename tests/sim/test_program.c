@@ -274,7 +274,7 @@ static void test_cluster_json(void **state) {
                 "h200:1x1 all_to_all_v 1M --json",
                 "mi300x:8x8 --nodes 1024 --ranks-per-node 4 gather 1M --json",
         };
-        json_t *document, *cluster;
+        json_t *document, *cluster, *algorithms, *rings = NULL;
 
         (void)state;
         for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -287,6 +287,20 @@ static void test_cluster_json(void **state) {
                                     json_integer_value(json_object_get(cluster, "rails")) == 4);
                 json_decref(document);
         }
+        /* Rings of one GPU move nothing, in no time. */
+        document = run_json("h200:1x1 all_reduce 1M --json --algorithm rings");
+        assert_string_equal(check_schema(document, "railmux-sim-cluster"), "");
+        algorithms = json_object_get(json_array_get(json_object_get(document, "results"), 0), "algorithms");
+        for (size_t i = 0; !rings && i < json_array_size(algorithms); i++)
+                if (json_is_true(json_object_get(json_array_get(algorithms, i), "chosen")))
+                        rings = json_array_get(algorithms, i);
+        assert_non_null(rings);
+        assert_string_equal(json_string_value(json_object_get(rings, "algorithm")), "rings");
+        assert_true(json_real_value(json_object_get(rings, "bus_gbs")) == 0);
+        json_decref(document);
+        assert_int_equal(run("mi300x:1x1 all_gather 1M"), 0);
+        assert_non_null(strstr(out, " rings "));
+        assert_null(strstr(out, "nan"));
         assert_int_equal(run("mi300x:8x8 all_reduce 1M"), 0);
         assert_non_null(strstr(out, "* hierarchical_scatter"));
         assert_non_null(strstr(out, "\n* railmuxd chooses hierarchical_staged_scatter, which sends the same between"));

@@ -229,11 +229,9 @@ static json_t *look_json(const struct command *c, const struct cluster_look *loo
                 json_array_append_new(algorithms, choice_json(c, look, i));
         return json_pack("{s:I, s:f, s:f, s:s, s:s?, s:o, s:o}", "bytes", (json_int_t)look->bytes, "bound_us",
                          look->bound_ns / 1000, "bound_bus_gbs",
-                         look->bound_ns > 0 ? cluster_bus_gbs(&c->cluster, c->operation, look->bytes, look->bound_ns)
-                                            : 0.0,
-                         "chosen_by", chosen_by(look), "railmuxd",
-                         look->algorithm ? cluster_algorithm_name(look->algorithm) : NULL, "algorithms", algorithms,
-                         "plan", cluster_plan_json(plan));
+                         cluster_bus_gbs(&c->cluster, c->operation, look->bytes, look->bound_ns), "chosen_by",
+                         chosen_by(look), "railmuxd", look->algorithm ? cluster_algorithm_name(look->algorithm) : NULL,
+                         "algorithms", algorithms, "plan", cluster_plan_json(plan));
 }
 
 static json_t *command_json(const struct command *c, json_t *results) {

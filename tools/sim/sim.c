@@ -351,5 +351,5 @@ const char *sim_limit(const struct sim_candidate *c) {
 double sim_bus_gbs(const struct sim *sim, const struct sim_result *result, double ns) {
         const struct cluster node = {.n_nodes = 1, .n_gpus = sim->n_ranks};
 
-        return ns > 0 ? cluster_bus_gbs(&node, sim->options->operation, (double)result->bytes, ns) : 0;
+        return cluster_bus_gbs(&node, sim->options->operation, (double)result->bytes, ns);
 }
