@@ -76,6 +76,10 @@ def torch_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
     document = finished.document or {}
     used = document.get("nccl_file")
     failed = [] if finished.good else [finished.name]
-    if used and not os.path.samefile(used, ours[-1]):
-        failed.append(f"torch used {used}")
+    if document:
+        if not (used and os.path.samefile(used, ours[-1])):
+            failed.append(f"torch used {used or 'a library that it does not name'}")
+        # What had no time is no failure of dist.py.
+        outcomes = {part: document["parts"].get(part, {}).get("outcome", "missing") for part in TORCH_PARTS}
+        failed += [f"{part}: {outcome}" for part, outcome in outcomes.items() if outcome != "done"]
     return {"commands": [finished.record()], "failed": failed, "wrong": document.get("wrong", 0), "torch": document}

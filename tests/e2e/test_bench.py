@@ -449,6 +449,31 @@ def nodes_alone() -> None:
         seen.clear()
 
 
+def torch_parts() -> None:
+    """A part of dist.py that had no time is not taken for one that was right."""
+    import nodes_dropin
+    from node import Finished
+
+    ours, parts = str(SCRATCH / "no-torch" / "torch.py"), {part: {"outcome": "done"} for part in nodes_dropin.TORCH_PARTS}
+    options = types.SimpleNamespace(host=False, quick=True)
+    kept = nodes_dropin.preloads, nodes_dropin.importlib
+    nodes_dropin.preloads = lambda node: [ours]
+    nodes_dropin.importlib = types.SimpleNamespace(util=types.SimpleNamespace(find_spec=lambda name: name))
+    for what, document, wanted in (
+        ("all parts", {"parts": parts, "nccl_file": ours}, []),
+        ("no time", {"parts": parts | {"ddp": {"outcome": "left out: no time"}}, "nccl_file": ours}, ["ddp: left out: no time"]),
+        ("a part is missing", {"parts": {k: v for k, v in parts.items() if k != "exit"}, "nccl_file": ours}, ["exit: missing"]),
+        ("another library", {"parts": parts, "nccl_file": __file__}, [f"torch used {__file__}"]),
+        ("no library", {"parts": parts, "nccl_file": ""}, ["torch used a library that it does not name"]),
+    ):
+        finished = Finished("torch", [], 0, 1.0, "", document)
+        node = types.SimpleNamespace(run_folder=SCRATCH, script=lambda *words, **env: finished)
+        cluster = types.SimpleNamespace(node=node, name="2x1", daemons=2, gpus=1, each=1, sockets="")
+        found = nodes_dropin.torch_step(cluster, options)
+        check(f"torch over nodes, {what}", found["failed"] == wanted, found)
+    nodes_dropin.preloads, nodes_dropin.importlib = kept
+
+
 def main() -> int:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     (SCRATCH / "no-torch").mkdir(parents=True)
@@ -465,6 +490,7 @@ def main() -> int:
     lost_calls()
     first_calls()
     nodes_alone()
+    torch_parts()
     virtual_nodes()
     comparison()
     variants()
