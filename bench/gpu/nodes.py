@@ -29,8 +29,8 @@ own; --rate bounds what each of them sends. (NCCL takes what it takes by itself:
 With --share a GPU may belong to several nodes, and stand for several of one, where there are too few: for correctness, and
 not for times. NCCL does not do that. What does not fit this machine, or the time, is left out and named. Writes nodes.json
 and nodes.md into the folder of results, everything's output into its folder logs. Exit status: 0 if all that was done is as
-it should be, 1 if not, 2 for a wrong command line. NVLink multicast is not used, by any library; GPU settings are not
-touched.
+it should be, 1 if not, or if a program or library is missing for what --only asks for, 2 for a wrong command line. NVLink
+multicast is not used, by any library; GPU settings are not touched.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ sys.dont_write_bytecode = True
 
 import report
 from node import Finished, Node, tail
-from nodes_dropin import dropin_step, torch_step
+from nodes_dropin import dropin_step, torch_step, without
 from steps import OPS, REDUCING, operation
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
@@ -357,7 +357,7 @@ def step_nccl(cluster: Cluster, options: argparse.Namespace) -> dict[str, Any]:
     if cluster.daemons * cluster.gpus > cluster.node.gpus or cluster.each > 1:
         return {"left out": "ranks share GPUs"}
     if not importlib.util.find_spec("torch"):
-        return {"left out": "there is no torch"}
+        return without("there is no torch", options)
     low, high = report.parse_size(options.min), report.parse_size(options.max)
     found: dict[str, Any] = {"commands": [], "failed": [], "us": {}, "wrong": 0}
     for mode, env in MODES.items():

@@ -20,15 +20,20 @@ TORCH_S = 180.0
 TORCH_PARTS = ("collectives", "graphs", "tp", "ddp", "exit")  # those that tell by themselves what is wrong
 
 
+def without(what: str, options: argparse.Namespace) -> dict[str, Any]:
+    """A step that cannot be done, which is a failure if it was asked for."""
+    return {"left out": what, "failed": [what] if options.asked else []}
+
+
 def dropin_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
     """tests/nccl, as processes and, of a process for each node, as threads."""
     suite = cluster.node.bin / "nccl_conformance"
     try:
         *needed, library = preloads(cluster.node)
     except Skip as skip:
-        return {"left out": str(skip)}
+        return without(str(skip), options)
     if not suite.exists():
-        return {"left out": f"there is no {suite}"}
+        return without(f"there is no {suite}", options)
     ranks = cluster.daemons * cluster.gpus * cluster.each
     memory = "host" if options.host else "device"
     every: list[str | pathlib.Path] = [suite, "--library", library, "--sockets", cluster.sockets, "--memory", memory]
@@ -62,11 +67,11 @@ def torch_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
     if options.host:
         return {"left out": "there are no GPUs"}
     if not importlib.util.find_spec("torch"):
-        return {"left out": "there is no torch"}
+        return without("there is no torch", options)
     try:
         ours = preloads(cluster.node)
     except Skip as skip:
-        return {"left out": str(skip)}
+        return without(str(skip), options)
     arguments = ["--ranks", str(cluster.daemons * cluster.gpus * cluster.each), "--parts", ",".join(TORCH_PARTS)]
     arguments += ["--save", str(cluster.node.run_folder / f"torch-{cluster.name}"), "--seconds", f"{TORCH_S - 20:.0f}"]
     env = {"LD_PRELOAD": ":".join(ours), "BENCH_SOCKETS": cluster.sockets, "BENCH_EACH": str(cluster.each)}

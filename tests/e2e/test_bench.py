@@ -396,10 +396,11 @@ def virtual_nodes() -> None:
     check("what is delayed takes at least that", list(us) == ["0.0", "2.0"] and us["2.0"].get("131072", 0) >= 2000, us)
     dropin = SCRATCH / "dropin"
     done = run([*script, str(TREE), "--out", str(dropin), "--layouts", "2x1", "--only", "dropin,torch", "--time", "150"])
-    check("the drop-in over virtual nodes", done.returncode == 0, done.stdout + done.stderr)
-    steps = json.loads((dropin / "nodes.json").read_text())["layouts"].get("2x1", {}) if done.returncode == 0 else {}
-    suite = steps.get("dropin", {})
     there = (TREE / "nccl" / "libnccl.so.2").exists() and (TREE / "bin" / "nccl_conformance").exists()
+    check("the drop-in over virtual nodes", done.returncode == (0 if there else 1), done.stdout + done.stderr)
+    written = (dropin / "nodes.json").exists()
+    steps = json.loads((dropin / "nodes.json").read_text())["layouts"].get("2x1", {}) if written else {}
+    suite = steps.get("dropin", {})
     check("its cases", suite.get("cases", 0) > 50 if there else "left out" in suite, steps)
     check("without torch", steps.get("torch", {}).get("left out") == "there are no GPUs", steps)
     found = json.loads((out / "nodes.json").read_text())["layouts"] if (out / "nodes.json").exists() else {}
@@ -474,6 +475,19 @@ def torch_parts() -> None:
     nodes_dropin.preloads, nodes_dropin.importlib = kept
 
 
+def not_there() -> None:
+    """A step that lacks something is left out, and a failure if it was asked for."""
+    import nodes
+
+    node = types.SimpleNamespace(bin=SCRATCH / "nothing" / "bin", deadline=time.monotonic() + 60)
+    cluster = types.SimpleNamespace(node=node, name="2x1", daemons=2, gpus=1, each=1)
+    for asked in (False, True):
+        steps: dict[str, Any] = {}
+        nodes.take_step(cluster, types.SimpleNamespace(asked=asked, host=True), "dropin", steps)
+        good = bool(steps["dropin"].get("left out")) and nodes.is_bad(steps["dropin"]) == asked
+        check(f"what is not there, {'asked' if asked else 'not asked'} for", good, steps)
+
+
 def main() -> int:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     (SCRATCH / "no-torch").mkdir(parents=True)
@@ -491,6 +505,7 @@ def main() -> int:
     first_calls()
     nodes_alone()
     torch_parts()
+    not_there()
     virtual_nodes()
     comparison()
     variants()
