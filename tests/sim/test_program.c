@@ -263,6 +263,14 @@ static void test_cluster_loads(void **state) {
         /* More GPUs than the file has are not on its links. */
         assert_int_equal(run(FIXTURES "/mi300x-8x8.xml all_reduce 1M --ranks-per-node 16"), 0);
         assert_non_null(strstr(out, "240 of 240 pairs"));
+        /* Nor is a part of each box, whose GPUs are not the first ones of the file. */
+        document = run_json(FIXTURES "/pci-1s-2rp-std-cascade.xml all_reduce 1M --ranks-per-node 4 --json");
+        assert_string_equal(check_schema(document, "railmux-sim-cluster"), "");
+        plan = json_object_get(json_array_get(json_object_get(document, "results"), 0), "plan");
+        node = json_array_get(json_object_get(plan, "nodes"), 0);
+        assert_int_equal(json_array_size(json_object_get(node, "physical_links")), 0);
+        assert_int_equal(json_array_size(json_object_get(node, "links")), 56);
+        json_decref(document);
 }
 
 static void test_cluster_json(void **state) {

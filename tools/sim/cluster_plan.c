@@ -42,13 +42,16 @@ static bool all_joined(const struct sim *graph) {
 }
 
 /* Of each node what its links carry: traffic among its own ranks. Where the file does not have them all, pairs are
- * shown as without one. */
+ * shown as without one; so they are where it has more in its boxes, as rank r is on its GPU r, whosever box that is. */
 static int put_on_links(struct cluster_plan *p) {
+        const bool boxes = p->n_gpus > p->cluster->n_gpus;
         struct sim *graph = &p->graph;
         char error[OPTIONS_ERROR_MAX];
         int r = node_load(p->cluster->name, &graph->topology, error, sizeof(error));
 
         graph->n_ranks = p->n_gpus;
+        if (!r && boxes && topology_count(graph->topology, TOPOLOGY_GPU) != p->n_gpus)
+                return 0;
         if (!r)
                 r = node_ways(graph->topology, p->n_gpus, &graph->ways);
         if (r || !all_joined(graph))
