@@ -312,7 +312,8 @@ static void test_results(void **state) {
 static void test_sizes(void **state) {
         static const struct {
                 size_t count;
-                uint32_t allocated; /* by then; a megabyte is the least, for each rank and direction, an all_to_all needs twice of */
+                uint32_t allocated; /* by then; a megabyte is the least, for each rank and direction, an all_to_all
+                                       needs twice of */
         } cases[] = {{4096, 8}, {8192, 8}, {262144, 20}, {4100, 20}, {262144, 20}};
 
         (void)state;
