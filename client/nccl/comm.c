@@ -402,11 +402,21 @@ bool comm_close(struct ncclComm *comm, bool abandon) {
 int comm_abort(struct ncclComm *comm) {
         int r;
 
-        if (atomic_load(&comm->state) != ncclSuccess || !comm->rmx || atomic_exchange(&comm->aborted, true))
+        if (atomic_load(&comm->state) != ncclSuccess || !comm->rmx)
                 return RMX_OK;
+        comm_lock();
+        if (atomic_exchange(&comm->aborted, true)) {
+                while (comm->aborting)
+                        pthread_cond_wait(&changed, &mutex);
+                comm_unlock();
+                return RMX_OK;
+        }
+        comm->aborting = true;
+        comm_unlock();
         r = rmx_comm_abort(comm->rmx);
         waits_move(); /* who waits for room to go on with it hears now that it is over */
         comm_lock();
+        comm->aborting = false;
         comm_changed();
         comm_unlock();
         return r;

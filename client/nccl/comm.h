@@ -61,6 +61,7 @@ struct ncclComm {
 
         /* Under comm_lock. */
         bool ready;             /* in the list of those */
+        bool aborting;          /* the daemon is told that it is over, and has not answered */
         bool abandoned;         /* aborted while it was made or held: the maker or the last holder ends it */
         uint32_t n_held;        /* those that it is not waited for: others made from it, groups, calls to the daemon */
         uint32_t n_pending;     /* communicators that are being made from it without blocking */
@@ -153,7 +154,8 @@ void comm_settle(struct ncclComm *comm);
 /* On GPUs, of a closed one of which everything is issued: waits until nothing is under way, or it has failed, and says
  * so. Without blocking its state says when. */
 ncclResult_t comm_finalize(struct ncclComm *comm, const char *what);
-/* Ends what is at work in it, on all ranks; it stays to be left. Nothing for one that is being made. */
+/* Ends what is at work in it, on all ranks; it stays to be left. When it returns nobody touches its memory any more,
+ * also where another thread had begun that. Nothing for one that is being made. */
 int comm_abort(struct ncclComm *comm);
 /* Leaves, and frees the object. Not where librailmux's group is open. */
 ncclResult_t comm_end(struct ncclComm *comm, const char *what, bool abort);

@@ -461,7 +461,7 @@ static ncclResult_t jobs_leave(struct job *background, struct job *awaited) {
 ncclResult_t job_submit(struct job *job) {
         ncclResult_t result;
 
-        if (job->parent)
+        if (job->parent && !job->held)
                 comm_hold(job->parent);
         if (group_add(job))
                 return job_blocks(job) ? ncclSuccess : ncclInProgress;

@@ -34,6 +34,7 @@ struct job {
         bool blocking; /* of those that make from a parent: as the config says, also where nothing comes of it */
         bool spread;   /* JOIN: the device was named, and is not just the thread's */
         bool abort;
+        bool held; /* the parent is by the caller, whose hold it takes over */
 
         /* private to cancel.c */
         struct rmx_cancel *cancel; /* of those that make */

@@ -254,6 +254,7 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
         struct job *job = NULL;
         ncclResult_t result;
         uint64_t ranks = 0;
+        bool held = false;
 
         if (!newcomm || (flags & ~NCCL_SHRINK_ABORT))
                 result =
@@ -264,8 +265,11 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
                 result = in_order(what, parent);
         if (!result)
                 result = derive(JOB_DERIVE, what, parent, newcomm, config, false, &job);
-        if (!result && (flags & NCCL_SHRINK_ABORT))
+        if (!result && (flags & NCCL_SHRINK_ABORT)) {
+                comm_hold(parent);
+                held = job->held = true;
                 result = comm_revoke(parent, what);
+        }
         if (!result && !turn_take(parent, ranks, job))
                 result = error_raise(ncclSystemError, "%s: out of memory", what);
         if (result && job) {
@@ -276,7 +280,10 @@ static ncclResult_t shrink(const char *what, struct ncclComm *parent, const int 
                 job->comm->n_ranks = __builtin_popcountll(ranks);
                 job->comm->rank = __builtin_popcountll(ranks & ((UINT64_C(1) << parent->rank) - 1));
         }
-        return derive_end(parent, result, job);
+        if (!result || !held)
+                return derive_end(parent, result, job);
+        comm_drop(parent);
+        return result;
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,

@@ -327,7 +327,9 @@ ncclResult_t comm_revoke(struct ncclComm *comm, const char *what) {
         atomic_store(&comm->quieted, true);
         atomic_fetch_add(&comm->n_revokes, 1);
         atomic_fetch_add(&comm->users, 1);
-        comm_hold(comm); /* when the time is over, who ends it need not wait for the daemon either */
+        comm_hold(comm); /* when the time is over, who ends it need not wait for the daemon either. The caller holds it,
+                          * too: if that has ended it, what is left is the last one's who lets go, and who waits for us
+                          * would be waited for */
         return run_limited(run_revoke, comm, what, ABORT_WAIT_MS);
 }
 
@@ -336,9 +338,13 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
 
         if (result)
                 return group_note(result);
-        if (!comm->real && revokeFlags == NCCL_REVOKE_DEFAULT)
+        if (!comm->real && revokeFlags == NCCL_REVOKE_DEFAULT) {
+                comm_hold(comm);
                 result = comm_revoke(comm, __func__);
-        else if (comm->real)
+                comm_drop(comm);
+                return group_note(result);
+        }
+        if (comm->real)
                 result = FALLBACK(comm->fallback, ncclCommRevoke, comm->real, revokeFlags);
         else
                 result = error_raise(ncclInvalidArgument, "%s: flags 0x%x, must be 0", __func__,

@@ -88,6 +88,36 @@ static void test_revoke_and_end(void **state) {
         fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 1);
 }
 
+static void *revoke(void *userdata) {
+        return (void *)(uintptr_t)ncclCommRevoke(userdata, 0);
+}
+
+/* An abort beside it waits as well: executors may be at work in its memory yet. So does one that comes later. */
+static void test_abort_beside(void **state) {
+        (void)state;
+        for (int later = 0; later < 2; later++) {
+                uint32_t ends = fake_calls(&fake, BODY(COMM_DESTROY));
+                pthread_t revoker;
+                ncclComm_t comm;
+                void *result;
+
+                comm_new(&comm);
+                fake_deafen(&fake, true);
+                assert_int_equal(pthread_create(&revoker, NULL, revoke, comm), 0);
+                fake_wait_unread(&fake);
+                if (later)
+                        pthread_join(revoker, &result);
+                assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+                assert_non_null(strstr(ncclGetLastError(NULL), "the daemon has not answered"));
+                assert_non_null(strstr(ncclGetLastError(NULL), later ? "ncclCommAbort" : "ncclComm"));
+                if (!later)
+                        pthread_join(revoker, &result);
+                assert_null(result);
+                fake_deafen(&fake, false);
+                fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 1);
+        }
+}
+
 static void test_revoke_heard(void **state) {
         uint32_t before = fake_calls(&fake, BODY(COMM_ABORT));
         ncclComm_t comm;
@@ -419,11 +449,17 @@ static int start(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_revoke_heard),   cmocka_unit_test(test_revoke),
-                cmocka_unit_test(test_revoke_and_end), cmocka_unit_test(test_revoke_past_dead),
-                cmocka_unit_test(test_shrink),         cmocka_unit_test(test_blocking),
-                cmocka_unit_test(test_rest),           cmocka_unit_test(test_second),
-                cmocka_unit_test(test_made),           cmocka_unit_test(test_ask),
+                cmocka_unit_test(test_abort_beside),
+                cmocka_unit_test(test_revoke_heard),
+                cmocka_unit_test(test_revoke),
+                cmocka_unit_test(test_revoke_and_end),
+                cmocka_unit_test(test_revoke_past_dead),
+                cmocka_unit_test(test_shrink),
+                cmocka_unit_test(test_blocking),
+                cmocka_unit_test(test_rest),
+                cmocka_unit_test(test_second),
+                cmocka_unit_test(test_made),
+                cmocka_unit_test(test_ask),
                 cmocka_unit_test(test_revoke_gone),
         };
 
