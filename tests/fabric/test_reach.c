@@ -468,22 +468,29 @@ static void test_only_does_not_arrive(void **state) {
         free(w->fabric.spare);
 }
 
-/* A class whose handshake stands still is late by itself if another one has a connection that lives; and else all is.
- */
-static void test_shakes_alone(void **state) {
-        struct fabric_conn other = {.state = CONN_UP};
-        struct world *w = *state;
+/* Of class latency, which has no connection; bulk has the other one. */
+static struct fabric_port *world_port(struct world *w, struct fabric_conn *other) {
         struct fabric_port *port = &w->route.ports[FABRIC_LATENCY];
 
         w->peer.n_items = 0;
         w->fabric.limits.hold_max_ns = 10000 * MS;
         port->route = &w->route;
         port->class = FABRIC_LATENCY;
+        w->route.ports[FABRIC_BULK].conn = other;
+        return port;
+}
+
+/* A class whose handshake stands still is late by itself if another one has a connection that lives; and else all is.
+ */
+static void test_shakes_alone(void **state) {
+        struct fabric_conn other = {.state = CONN_UP};
+        struct world *w = *state;
+        struct fabric_port *port = world_port(w, &other);
+
         port->conn = &w->conn;
         w->conn.port = port;
         w->conn.state = CONN_TLS;
         w->conn.started_ns = 1000 * MS;
-        w->route.ports[FABRIC_BULK].conn = &other;
         other.heard_ns = 1000 * MS + DEADLINE;
         conn_tick(&w->conn, 1000 * MS + DEADLINE - 1);
         assert_int_equal(port->rest_ns, 0);
@@ -502,14 +509,9 @@ static void test_shakes_alone(void **state) {
 static void test_calls_back_alone(void **state) {
         struct fabric_conn other = {.state = CONN_UP, .heard_ns = 1000 * MS + DEADLINE}, mine = {.state = CONN_UP};
         struct world *w = *state;
-        struct fabric_port *port = &w->route.ports[FABRIC_LATENCY];
+        struct fabric_port *port = world_port(w, &other);
 
-        w->peer.n_items = 0;
-        w->fabric.limits.hold_max_ns = 10000 * MS;
-        port->route = &w->route;
-        port->class = FABRIC_LATENCY;
         port->schedule.queued_bytes = 1;
-        w->route.ports[FABRIC_BULK].conn = &other;
         port->knocked_ns = 1000 * MS;
         route_check_knocks(&w->fabric, &w->route, 1000 * MS + DEADLINE - 1);
         assert_int_equal(port->rest_ns, 0);
