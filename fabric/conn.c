@@ -323,6 +323,7 @@ static void conn_begin_anew(struct fabric_conn *conn) {
 
         if (conn->wanted)
                 conn->port->wanted = true;
+        conn->port->missed = false; /* who misses it knocks again */
         if (!was_up)
                 conn->port->n_errors++; /* else it is counted as the failure that it is */
         conn_doom(conn, was_up, "nobody answers");

@@ -36,6 +36,7 @@ int conn_say_hello(struct fabric_conn *conn) {
         hello_from_us(conn, &hello);
         hello.kind = conn->knock ? HELLO_KNOCK : HELLO_DIAL;
         hello.class = (uint8_t)conn->port->class;
+        hello.missed = conn->knock && route_is_missed(conn->port->route);
         hello.to = conn->peer->node;
         hello.to_epoch = conn->peer->boot_epoch;
         hello.number = conn->number;
@@ -60,6 +61,7 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         conn->port->n_connections++;
         conn->port->n_renumbered = 0;
         conn->port->rest_ns = 0;
+        conn->port->missed = false;
         conn->peer->n_up++;
         conn->peer->down_ns = conn->peer->told_ns = 0;
         rail->n_up++;
@@ -129,6 +131,7 @@ static void conn_was_knocked(struct fabric_conn *conn, struct fabric_peer *peer,
         port->wanted = true;
         if (route_met(&route->health, now_ns))
                 route_changed(conn->rail->fabric, route, "the peer knows of it");
+        port->missed = hello->missed && route->health.state == FABRIC_DOWN;
 }
 
 /* A stranger's hello is there. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- *   0 "railmux" 1   8 u8 kind, class, status, 0   12 u32 0   16 from   32 to   48 u64 from_epoch   56 u64 to_epoch
+ *   0 "railmux" 1   8 u8 kind, class, status, missed   12 u32 0   16 from   32 to   48 u64 from_epoch   56 u64 to_epoch
  *  64 u64 number   72 nonce (16)   88 cluster (32)   120 rail (32)   152 zero (64)   216 proof (32)
  *
  * The proof is the HMAC-SHA-256 of all before it. Kind, both nodes, both epochs and the dialler's nonce are under it,
@@ -34,6 +34,7 @@ int hello_pack(const struct hello *hello, const uint8_t *token, uint8_t ret_byte
         p[8] = hello->kind;
         p[9] = hello->class;
         p[10] = hello->status;
+        p[11] = hello->missed;
         memcpy(p + 16, hello->from.id, 16);
         memcpy(p + 32, hello->to.id, 16);
         put_u64(p + 48, hello->from_epoch);
@@ -53,7 +54,7 @@ bool hello_begins(const uint8_t *bytes, size_t size) {
 }
 
 int hello_unpack(const uint8_t bytes[HELLO_BYTES], struct hello *ret_hello) {
-        struct hello hello = {.kind = bytes[8], .class = bytes[9], .status = bytes[10]};
+        struct hello hello = {.kind = bytes[8], .class = bytes[9], .status = bytes[10], .missed = bytes[11] != 0};
 
         if (memcmp(bytes, hello_magic, 8) != 0 || hello.kind < HELLO_DIAL || hello.kind > HELLO_ANSWER ||
             hello.class >= FABRIC_N_CLASSES || hello.status >= HELLO_STATUS_COUNT || bytes[88 + FABRIC_NAME_MAX] != 0 ||

@@ -30,6 +30,7 @@ enum { _HELLO_E_SUCCESS, HELLO_E_MALFORMED };
 
 struct hello {
         uint8_t kind, class, status;
+        bool missed; /* a knock: who waits there has no other way, so a hold-down is not to be waited for */
         struct fabric_node from, to;
         uint64_t from_epoch, to_epoch;
         uint64_t number; /* of the connection; the dialler counts. A knock: the last one that it knows to be dead */

@@ -360,6 +360,10 @@ bool route_is_missed(const struct fabric_route *route) {
 
         if (peer->cut_off && rail_is_among(route->rail, peer->cut_off))
                 return true;
+        /* They may have to keep to some rails, and know better; until it is up or has failed. */
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
+                if (route->ports[i].missed && (route->ports[i].wanted || route->ports[i].conn))
+                        return true;
         if (peer_has_way(peer, 0))
                 return false;
         for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Areas that may not take every rail: what they send takes those that they may, whatever others do. */
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utlist.h>
 
+#include "fabric/private.h"
 #include "tests/fabric/rig.h"
 #include "tests/time_scale.h"
 #include "util/clock.h"
@@ -134,11 +139,100 @@ static void test_not_sent_to(void **state) {
         rig_free(&rig);
 }
 
+/* Nothing is under way between the nodes: they have taken so many messages each. */
+static void await_idle(const struct rig *rig, uint64_t taken) {
+        const uint64_t end_ns = clock_now_ns() + WAIT * UINT64_C(1000000000) * time_scale();
+
+        for (uint32_t node = 0; node < rig->options.n_nodes; node++) {
+                struct fabric *fabric = rig->nodes[node].fabric;
+                bool idle = false;
+
+                while (!idle) {
+                        pthread_mutex_lock(&fabric->lock);
+                        idle = fabric->counters.taken == taken && fabric->peers->n_items == 0;
+                        pthread_mutex_unlock(&fabric->lock);
+                        assert_true(clock_now_ns() < end_ns);
+                        sched_yield();
+                }
+        }
+}
+
+/* Both ends hold the rail's route down, and it has no connection any more. */
+static void lose_rail(const struct rig *rig, uint32_t rail) {
+        const uint64_t end_ns = clock_now_ns() + WAIT * UINT64_C(1000000000) * time_scale();
+
+        for (uint32_t step = 0; step < 3; step++) {
+                for (uint32_t node = 0; node < rig->options.n_nodes; node++) {
+                        struct fabric *fabric = rig->nodes[node].fabric;
+                        struct fabric_conn *conn;
+                        bool left = true;
+
+                        while (left) {
+                                pthread_mutex_lock(&fabric->lock);
+                                if (step == 0)
+                                        route_down(&fabric->rails[rail]->routes->health, clock_now_ns());
+                                if (step == 1)
+                                        DL_FOREACH(fabric->rails[rail]->conns, conn)
+                                                conn_doom(conn, false, "lost");
+                                left = step == 2 && fabric->rails[rail]->conns;
+                                pthread_mutex_unlock(&fabric->lock);
+                                assert_true(clock_now_ns() < end_ns);
+                                sched_yield();
+                        }
+                }
+        }
+}
+
+/* Its only rail is held down, for longer than this test has time, and one end has something to send. The other one has
+ * not, and has another rail, but is asked for a connection by who has none: it is made at once, whoever dials. */
+static void test_hold_down_ends(void **state) {
+        static const char *const blue[] = {"blue", "blue"};
+        const struct fabric_times patient = {
+                .heartbeat = 5000, .deadline = 60000, .hold_down = 600000, .hold_max = 600000};
+        struct rig_options options = {.n_nodes = 2,
+                                      .n_rails = 2,
+                                      .ranks = {1, 1},
+                                      .slot_bytes = 200,
+                                      .key = 64,
+                                      .chunks = ALONE,
+                                      .only = ONLY,
+                                      .times = patient};
+        struct rig_options others = options;
+
+        (void)state;
+        others.key++;
+        others.only = 0;
+        others.rails = blue;
+        for (uint32_t quiet = 0; quiet < 2; quiet++) {
+                static struct rig rig, other;
+
+                rig_new(&rig, &options);
+                rig_join(&other, &others, &rig);
+                rig_run(&rig, WAIT);
+                rig_run(&other, WAIT);
+                await_idle(&rig, 4 * ALONE); /* chunks and credits */
+                lose_rail(&rig, 1);
+                rig.options.chunks += 20;
+                for (uint32_t i = 0; i < rig.n_channels; i++)
+                        rig.channels[i].stopped = rig.node_of[rig.channels[i].source] == quiet;
+                for (uint32_t i = 0; i < rig.n_channels; i++)
+                        while (!rig.channels[i].stopped && rig.channels[i].received < rig.options.chunks)
+                                rig_wait(&rig, WAIT);
+                for (uint32_t node = 0; node < 2; node++) {
+                        assert_int_equal(fabric_area_remove(rig.nodes[node].fabric, others.key), 0);
+                        munmap(other.nodes[node].area, other.nodes[node].size);
+                        close(other.nodes[node].wake_fd);
+                }
+                rig_free(&rig);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_sizes),
                 cmocka_unit_test(test_cut_off),
                 cmocka_unit_test(test_not_sent_to),
+                cmocka_unit_test(test_hold_down_ends),
         };
 
         return cmocka_run_group_tests(tests, rig_begin, rig_end);

@@ -258,6 +258,7 @@ static void test_shakes_hands(void **state) {
 
 /* For what waits here, or for the other end, which has knocked. */
 static void test_missed(void **state) {
+        struct fabric_conn made = {.state = CONN_HELLO};
         struct world *w = *state;
 
         assert_false(route_is_missed(&w->route));
@@ -283,6 +284,17 @@ static void test_missed(void **state) {
         peer_check_reachable(&w->fabric, &w->peer, 1002 * MS);
         assert_false(route_is_missed(&w->route));
         w->route.ports[FABRIC_BULK].wanted = true;
+        assert_true(route_is_missed(&w->route));
+
+        /* There is another way, but not for who has knocked: until that connection is up, or has failed. */
+        w->peer.n_up = 1;
+        w->route.ports[FABRIC_NORMAL].conn = &w->conn;
+        assert_false(route_is_missed(&w->route));
+        w->route.ports[FABRIC_BULK].missed = true;
+        assert_true(route_is_missed(&w->route));
+        w->route.ports[FABRIC_BULK].wanted = false;
+        assert_false(route_is_missed(&w->route));
+        w->route.ports[FABRIC_BULK].conn = &made;
         assert_true(route_is_missed(&w->route));
 }
 

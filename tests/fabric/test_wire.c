@@ -66,7 +66,9 @@ static void test_frames(void **state) {
 }
 
 static void test_hello(void **state) {
-        struct hello hello = {.kind = HELLO_DIAL, .class = 2, .from_epoch = 11, .to_epoch = 12, .number = 13}, back;
+        struct hello hello = {
+                .kind = HELLO_KNOCK, .class = 2, .missed = true, .from_epoch = 11, .to_epoch = 12, .number = 13};
+        struct hello back;
         uint8_t bytes[HELLO_BYTES], token[FABRIC_TOKEN], other[FABRIC_TOKEN];
 
         (void)state;
