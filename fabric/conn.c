@@ -84,7 +84,7 @@ void conn_doom(struct fabric_conn *conn, bool failed, const char *format, ...) {
 /*
  * Those of this class alone cannot be made, or take long: the network does not carry what is marked so, or an adapter
  * has as many queue pairs as it may. Another class has one that lives, so the route is well, and that one takes what is
- * of this class, too. It is tried again after a while.
+ * of this class, too. One is tried again after a while (route_port()).
  */
 bool port_rests(struct fabric_port *port, uint64_t now_ns) {
         struct fabric *fabric = port->route->rail->fabric;

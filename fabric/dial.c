@@ -24,6 +24,7 @@ static int port_dial(struct fabric *fabric, struct fabric_port *port, bool knock
         struct fabric_conn *conn;
         int fd, r;
 
+        port->tried = false;
         r = socket_dial(route->rail, &route->address, &fd);
         if (r)
                 return r;
@@ -57,7 +58,7 @@ static bool port_wants(const struct fabric_port *port) {
         const struct fabric_route *route = port->route;
         const struct fabric_peer *peer = route->peer;
 
-        if (port->schedule.queued_bytes > 0 || port->wanted)
+        if (port->schedule.queued_bytes > 0 || port->wanted || port->tried)
                 return true;
         /* Who does not dial asks for it: the other end may not know that anything was wrong. */
         if (port->class == route->probe &&

@@ -61,7 +61,7 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         conn->port->n_connections++;
         conn->port->n_renumbered = 0;
         conn->port->rest_ns = 0;
-        conn->port->missed = false;
+        conn->port->missed = conn->port->tried = false;
         conn->peer->n_up++;
         conn->peer->down_ns = conn->peer->told_ns = 0;
         rail->n_up++;

@@ -117,17 +117,25 @@ static struct fabric_route *peer_choose(const struct fabric_peer *peer, const st
         return best;
 }
 
-/* While none of this class can be made it is that of another one, best of class normal. */
+/* While none of this class can be made it is that of another one, best of class normal. Now and then one is tried, but
+ * without messages: those would stand still until that has failed. */
 static struct fabric_port *route_port(struct fabric_route *route, enum fabric_class class) {
-        if (route->ports[class].rest_ns == 0 || clock_now_ns() >= route->ports[class].rest_ns)
-                return &route->ports[class];
-        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
-                struct fabric_port *port = &route->ports[(FABRIC_NORMAL + i) % FABRIC_N_CLASSES];
+        struct fabric_port *own = &route->ports[class];
 
-                if (port->conn && port->conn->state == CONN_UP && !port->conn->doomed)
-                        return port;
+        for (unsigned int i = 0; own->rest_ns > 0 && i < FABRIC_N_CLASSES; i++) {
+                struct fabric_port *port = &route->ports[(FABRIC_NORMAL + i) % FABRIC_N_CLASSES];
+                uint64_t now_ns;
+
+                if (!port->conn || port->conn->state != CONN_UP || port->conn->doomed)
+                        continue;
+                now_ns = clock_now_ns();
+                if (now_ns >= own->rest_ns) {
+                        own->rest_ns = now_ns + route->rail->fabric->limits.hold_max_ns;
+                        own->tried = true;
+                }
+                return port;
         }
-        return &route->ports[class];
+        return own;
 }
 
 void item_place(struct fabric *fabric, struct fabric_item *item) {

@@ -120,8 +120,9 @@ struct fabric_port { /* one class of a route */
         uint64_t knocked_ns;       /* when one was answered first, and no connection has come; 0: none was */
         bool wanted;               /* the peer has knocked */
         bool missed;               /* and has no other way for what waits there, while we held the route down */
-        uint64_t rest_ns;          /* until then what is of this class goes over others' connections; 0: it does not */
-        uint32_t n_renumbered;     /* dialled again at once with a later number, since a connection was up */
+        uint64_t rest_ns;      /* what is of this class goes over others' connections, and one is tried then; 0: no */
+        bool tried;            /* now, though nothing is queued */
+        uint32_t n_renumbered; /* dialled again at once with a later number, since a connection was up */
         uint64_t n_connections, n_retransmitted, n_errors, flight_bytes;
         uint64_t messages_sent, bytes_sent; /* traffic_out() */
 };

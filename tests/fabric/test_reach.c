@@ -547,6 +547,54 @@ static void test_calls_back_alone(void **state) {
         assert_int_equal(w->route.health.state, FABRIC_SUSPECT);
 }
 
+/* Where a message of the area goes. */
+static struct fabric_port *world_place(struct world *w) {
+        struct fabric_item *item = item_new(&w->fabric, &w->area, &w->peer, 0);
+        struct fabric_port *port;
+
+        assert_non_null(item);
+        item->schedule.bytes = 100;
+        item_place(&w->fabric, item);
+        port = item->port;
+        schedule_remove(&w->rail.schedule, &item->schedule);
+        item_free(&w->fabric, item);
+        return port;
+}
+
+/* When a class has rested a connection is tried, once and without what is sent: that waits for nothing. */
+static void test_tried_alone(void **state) {
+        struct fabric_conn other = {.state = CONN_UP};
+        struct world *w = *state;
+        struct fabric_port *port = world_port(w, &other);
+
+        schedule_init(&w->rail.schedule, 1000, 1000);
+        w->fabric.rails[w->fabric.n_rails++] = &w->rail;
+        w->rail.enabled = true;
+        w->rail.estimate = 1;
+        w->area.class = port->class;
+        w->area.n_refs = 1;
+        port->rest_ns = UINT64_MAX;
+        assert_ptr_equal(world_place(w), &w->route.ports[FABRIC_BULK]);
+        assert_false(port->tried);
+        port->rest_ns = 1; /* long ago */
+        assert_ptr_equal(world_place(w), &w->route.ports[FABRIC_BULK]);
+        assert_true(port->tried);
+        assert_true(port->rest_ns > w->fabric.limits.hold_max_ns);
+        port->tried = false;
+        assert_ptr_equal(world_place(w), &w->route.ports[FABRIC_BULK]);
+        assert_false(port->tried);
+
+        /* There is no other one; it has one. */
+        other.doomed = true;
+        assert_ptr_equal(world_place(w), port);
+        other.doomed = false;
+        port->rest_ns = 0;
+        assert_ptr_equal(world_place(w), port);
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++)
+                schedule_port_deinit(&w->rail.schedule, &w->route.ports[i].schedule);
+        free(w->fabric.spare);
+}
+
 /* Who may take some rails only waits for those that begin there. */
 static void test_only_shakes_hands(void **state) {
         struct world *w = *state;
@@ -578,6 +626,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_only_does_not_arrive, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_shakes_alone, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_calls_back_alone, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_tried_alone, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_only_shakes_hands, world_new, world_free),
         };
 
