@@ -60,7 +60,7 @@ struct fabric_node {
 struct fabric_times {
         uint32_t heartbeat; /* a silent connection is asked after this time: 200 */
         /* And given up after this: 800; one that nobody answers is begun anew after half of it. A rail whose adapter
-         * keeps its thread for as long is given no more messages meanwhile. */
+         * keeps its thread for as long, in one call or in many, is given no more messages meanwhile. */
         uint32_t deadline;
         /* One on which the peer says something and acknowledges nothing is given up after ten of these, and as long as
          * what is under way would take at a hundredth of the rail's speed. */

@@ -394,7 +394,7 @@ bool peer_shakes_hands(const struct fabric *fabric, const struct fabric_peer *pe
         return false;
 }
 
-/* Connections that are up, on these rails. Not those of a rail whose thread has been in a call of its adapter for so
+/* Connections that are up, on these rails. Not those of a rail whose thread has been in calls of its adapter for so
  * long that it would have given them up by now: it does not see what has become of them, and nothing goes over them. */
 uint32_t peer_count_up(const struct fabric *fabric, const struct fabric_peer *peer, uint32_t only, uint64_t now_ns) {
         uint32_t n = peer->n_up;

@@ -141,8 +141,9 @@ static const char *const route_why[] = {[FABRIC_UP] = "the peer has had time to 
                                         [FABRIC_DOWN] = "it does not come up",
                                         [FABRIC_PROBING] = "the hold-down is over"};
 
-/* Its thread hangs in its adapter, and nobody else sees what its routes are like, nor takes what is given to them. What
- * is on its connections has to wait for it (recover.c); what is not goes over others. */
+/* Its thread hangs in its adapter, or has much to ask of a slow one, and nobody else sees what its routes are like, nor
+ * takes what is given to them. What is on its connections has to wait for it (recover.c); what is not goes over others.
+ */
 static void rail_give_up(struct fabric_rail *rail, uint64_t now_ns) {
         struct fabric *fabric = rail->fabric;
         struct fabric_route *route;
@@ -356,7 +357,7 @@ void *rail_run(void *data) {
 
         interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
         fabric_lock(fabric);
-        rail->tick_ns = now_ns;
+        rail->tick_ns = rail->turn_ns = now_ns;
         while (!fabric->stop) {
                 uint64_t until_ns;
                 int n, timeout;
@@ -394,7 +395,8 @@ void *rail_run(void *data) {
                 rail->asleep = rail->waking = false;
                 if (!rail_needs_ticks(rail))
                         rail->tick_ns = clock_now_ns(); /* none was due */
-                now_ns = clock_now_ns();
+                rail->turn_ns = now_ns = clock_now_ns();
+                rail->stuck = false;
                 for (int i = 0; i < n; i++)
                         rail_event(rail, &events[i], now_ns);
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Adapters whose firmware hangs when a queue pair is to be made, and the rail's thread with it. */
+/* Adapters whose firmware hangs when a queue pair is to be made, and the rail's thread with it; or is slow. */
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,32 @@ static uint32_t hang_set(const char *device) {
         return waiting;
 }
 
+/* Of this device each call that ends a connection takes so long. */
+static _Atomic(const char *) slow; /* NULL: of none */
+static int slow_ms;
+
+static void slow_call(const struct ibv_context *context) {
+        const char *device = slow;
+
+        if (device && strcmp(device, context->device->name) == 0)
+                (void)poll(NULL, 0, slow_ms);
+}
+
+static int slow_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask) {
+        slow_call(qp->context);
+        return fake_verbs()->modify_qp(qp, attr, mask);
+}
+
+static int slow_destroy_qp(struct ibv_qp *qp) {
+        slow_call(qp->context);
+        return fake_verbs()->destroy_qp(qp);
+}
+
+static int slow_dereg_mr(struct ibv_mr *mr) {
+        slow_call(mr->context);
+        return fake_verbs()->dereg_mr(mr);
+}
+
 static uint64_t limit_ns(void) {
         return clock_now_ns() + UINT64_C(40000000000) * time_scale();
 }
@@ -64,6 +91,10 @@ static void begin(struct rig *rig, uint32_t n_nodes, uint32_t n_rails) {
         fake_rig_begin(&(struct fake_options){.timeout_ms = 20});
         api = *fake_verbs();
         api.create_qp = hang_create_qp;
+        api.modify_qp = slow_modify_qp;
+        api.destroy_qp = slow_destroy_qp;
+        api.dereg_mr = slow_dereg_mr;
+        slow_ms = (int)options.times.deadline / 5 * 2;
         rig_verbs = &api;
         rig_new(rig, &options);
         rig_run(rig, 30);
@@ -219,11 +250,42 @@ static void test_others_go_on(void **state) {
         finish(&rig);
 }
 
+/* No call takes too long, but all those do that end the connections of a port that is down. */
+static void test_slow(void **state) {
+        const uint64_t end_ns = limit_ns();
+        static struct rig_place place; /* as in hang_node_0() */
+        static struct rig rig;
+        struct fabric *fabric;
+        bool stuck = false;
+
+        (void)state;
+        begin(&rig, 3, 2);
+        await_quiet(&rig);
+        fabric = rig.nodes[0].fabric;
+        place = rig_place(RIG_FAKE, 0, 0);
+        slow = place.hca;
+        fake_port(fake_rig_device(0, 0), false, 0);
+        while (!stuck) {
+                pthread_mutex_lock(&fabric->lock);
+                stuck = fabric->rails[0]->stuck;
+                pthread_mutex_unlock(&fabric->lock);
+                assert_true(clock_now_ns() < end_ns);
+                sched_yield();
+        }
+        await_route(&rig, 0, 1, false);
+        go(&rig, 20);
+        slow = NULL;
+        fake_port(fake_rig_device(0, 0), true, 0);
+        await_route(&rig, 0, 1, true);
+        finish(&rig);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_other_cut),
                 cmocka_unit_test(test_alone),
                 cmocka_unit_test(test_others_go_on),
+                cmocka_unit_test(test_slow),
         };
 
         cmocka_set_test_filter(getenv("RAILMUX_FILTER")); /* NULL: all */
