@@ -6,7 +6,9 @@
  * quantum * weight and one item for each, however items are sized; and as long as anything may go, something goes.
  *
  * Items of a flow wait in lanes, one for each port, and a lane whose port is shut (no connection, or its window is
- * full) is passed over: a peer that does not take what is sent holds up nothing but what is for it.
+ * full) is passed over: a peer that does not take what is sent holds up nothing but what is for it. A window that is
+ * kept full is open for a moment at a time, so a flow whose lanes are shut keeps what it has, and its place among the
+ * others.
  *
  * Class 0 goes first. So that it cannot starve the others, one item of theirs goes after urgent_max bytes of it.
  */
@@ -30,6 +32,14 @@ static struct schedule_flow **schedule_list(struct schedule *schedule, const str
         return flow->class == 0 ? &schedule->urgent : &schedule->others;
 }
 
+static void schedule_go_last(struct schedule *schedule, struct schedule_flow *flow) {
+        struct schedule_flow **list = schedule_list(schedule, flow);
+
+        DL_DELETE2(*list, flow, active_prev, active_next);
+        DL_APPEND2(*list, flow, active_prev, active_next);
+        flow->place = ++schedule->places;
+}
+
 /* A lane has become ready, or is no longer; its flow with it. */
 static void schedule_update(struct schedule *schedule, struct schedule_lane *lane) {
         struct schedule_flow *flow = lane->flow, **list = schedule_list(schedule, flow);
@@ -43,12 +53,17 @@ static void schedule_update(struct schedule *schedule, struct schedule_lane *lan
         else
                 DL_DELETE2(flow->ready, lane, flow_prev, flow_next);
         if (flow->ready && !flow->active) {
-                DL_APPEND2(*list, flow, active_prev, active_next);
+                struct schedule_flow *next;
+
+                DL_FOREACH2(*list, next, active_next) {
+                        if (next->place > flow->place)
+                                break;
+                }
+                DL_PREPEND_ELEM2(*list, next, flow, active_prev, active_next); /* at the end if there is none */
                 flow->active = true;
         } else if (!flow->ready && flow->active) {
                 DL_DELETE2(*list, flow, active_prev, active_next);
-                flow->active = flow->visited = false;
-                flow->deficit = 0;
+                flow->active = false;
         }
 }
 
@@ -91,7 +106,14 @@ int schedule_lane(struct schedule *schedule, struct schedule_port *port, uint32_
 }
 
 void schedule_push(struct schedule *schedule, struct schedule_lane *lane, struct schedule_item *item, bool first) {
+        struct schedule_flow *flow = lane->flow;
+
         assert(!item->lane);
+        if (flow->n_items++ == 0) { /* it had run dry */
+                flow->place = ++schedule->places;
+                flow->deficit = 0;
+                flow->visited = false;
+        }
         item->lane = lane;
         if (first)
                 DL_PREPEND(lane->items, item);
@@ -108,6 +130,7 @@ void schedule_remove(struct schedule *schedule, struct schedule_item *item) {
         DL_DELETE(lane->items, item);
         item->prev = item->next = NULL;
         item->lane = NULL;
+        lane->flow->n_items--;
         lane->port->queued_bytes -= item->bytes;
         schedule->queued_bytes -= item->bytes;
         schedule_update(schedule, lane);
@@ -159,8 +182,7 @@ static struct schedule_item *schedule_serve(struct schedule *schedule, struct sc
                         return item;
                 }
                 flow->visited = false;
-                DL_DELETE2(*list, flow, active_prev, active_next);
-                DL_APPEND2(*list, flow, active_prev, active_next);
+                schedule_go_last(schedule, flow);
         }
 }
 

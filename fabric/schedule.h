@@ -41,6 +41,8 @@ struct schedule_flow {
         uint64_t tenant;
         uint32_t weight;
         uint32_t n_lanes;
+        uint64_t n_items; /* in all lanes, ready or not */
+        uint64_t place;   /* whose is less has its turn before it */
         uint64_t deficit; /* bytes it may send now */
         bool visited;     /* has had its share in this turn */
         bool active;
@@ -52,6 +54,7 @@ struct schedule {
         uint64_t quantum;                      /* bytes for a weight of 1 in a turn */
         uint64_t urgent_max;                   /* bytes that class 0 sends in a row while others wait */
         uint64_t urgent_sent;
+        uint64_t places; /* given so far */
         uint64_t queued_bytes;
 };
 

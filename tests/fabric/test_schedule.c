@@ -63,8 +63,9 @@ static void drop_all(struct schedule *schedule, struct source *sources, size_t n
         schedule_deinit(schedule);
 }
 
-/* At any time: what two flows got, by weight, differs by less than a quantum each and an item each. */
-static void shares(uint64_t quantum) {
+/* At any time: what two flows got, by weight, differs by less than a quantum each and an item each. Nor does it matter
+ * if the port is shut for a moment after each so many items, as it is while a window is full. */
+static void shares(uint64_t quantum, unsigned int window) {
         static const uint32_t weights[] = {1, 3, 10, 1};
         struct schedule schedule;
         struct schedule_port port = {0};
@@ -78,6 +79,11 @@ static void shares(uint64_t quantum) {
         }
         for (unsigned int n = 0; n < 200000; n++) {
                 assert_non_null(turn(&schedule, sources, 4));
+                if (window > 0 && n % window == 0) {
+                        schedule_shut(&schedule, &port, true);
+                        assert_null(schedule_pop(&schedule));
+                        schedule_shut(&schedule, &port, false);
+                }
                 for (size_t a = 0; a < 4; a++) {
                         for (size_t b = a + 1; b < 4; b++) {
                                 double share_a = (double)sources[a].sent / weights[a];
@@ -94,9 +100,11 @@ static void shares(uint64_t quantum) {
 
 static void test_shares(void **state) {
         (void)state;
-        shares(QUANTUM);
-        shares(4 * LARGEST);
-        shares(7); /* thousands of turns for one item */
+        for (unsigned int window = 0; window < 4; window++) {
+                shares(QUANTUM, window);
+                shares(4 * LARGEST, window);
+                shares(7, window); /* thousands of turns for one item */
+        }
 }
 
 static void test_weight_changes(void **state) {
