@@ -83,8 +83,9 @@ void conn_doom(struct fabric_conn *conn, bool failed, const char *format, ...) {
 
 /*
  * Those of this class alone cannot be made, or take long: the network does not carry what is marked so, or an adapter
- * has as many queue pairs as it may. Another class has one that lives, so the route is well, and that one takes what is
- * of this class, too. One is tried again after a while (route_port()).
+ * has as many queue pairs as it may. At the end that is dialled one may be up that the other end has not heard of.
+ * Another class has one that lives, so the route is well, and that one takes what is of this class, too. One is tried
+ * again after a while (route_port()).
  */
 bool port_rests(struct fabric_port *port, uint64_t now_ns) {
         struct fabric *fabric = port->route->rail->fabric;
@@ -121,7 +122,7 @@ static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
         port->n_errors++;
         if (conn->number && !conn->knock)
                 route->last_dead = conn->number;
-        if (conn->state != CONN_UP && port_rests(port, now_ns))
+        if (!conn->heard_us && port_rests(port, now_ns))
                 return;
         /* Connections of several classes that end together are one failure; of a route that is late it is the first. */
         if (route->health.state != FABRIC_UP && !route->health.late && conn->started_ns < route->health.since_ns)

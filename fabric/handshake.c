@@ -55,12 +55,13 @@ void conn_up(struct fabric_conn *conn, uint64_t now_ns) {
         struct fabric *fabric = rail->fabric;
         struct fabric_route *route = conn->port->route;
 
-        conn->state = CONN_UP;
-        conn->moved = true;
         conn_heard_at(conn, now_ns);
+        conn->state = CONN_UP;
+        if (conn->dialled) /* else our answer may be on its way yet */
+                conn_is_heard(conn);
+        conn->moved = true;
         conn->port->n_connections++;
         conn->port->n_renumbered = 0;
-        conn->port->rest_ns = 0;
         conn->port->missed = conn->port->tried = false;
         conn->peer->n_up++;
         conn->peer->down_ns = conn->peer->told_ns = 0;

@@ -288,6 +288,7 @@ struct fabric_conn {
         struct in6_addr from; /* IPv4 as IPv6 has it; of who dialled us */
         bool doomed;          /* to be buried by its thread; any thread may doom it */
         bool failed;          /* that is the route's fault */
+        bool heard_us;        /* they have: else it may be up at this end alone */
         bool closing;         /* when all is written */
         bool ready_in, ready_out;
         uint32_t epoll_events;
@@ -500,7 +501,15 @@ bool port_rests(struct fabric_port *port, uint64_t now_ns);
 bool conn_control(struct fabric_conn *conn, uint8_t kind, uint64_t key, uint64_t offset, uint32_t value);
 /* The same, of a frame whose connection and acknowledgement are filled in. False: there is no room at the moment. */
 bool conn_say(struct fabric_conn *conn, struct frame *frame);
+/* What we say on it gets there: its class need not rest. */
+static inline void conn_is_heard(struct fabric_conn *conn) {
+        conn->heard_us = true;
+        if (conn->port)
+                conn->port->rest_ns = 0;
+}
 static inline void conn_heard_at(struct fabric_conn *conn, uint64_t now_ns) {
+        if (conn->state == CONN_UP && !conn->heard_us) /* nothing is sent there before our answer has come */
+                conn_is_heard(conn);
         conn->heard_ns = now_ns;
         if (conn->peer)
                 conn->peer->heard_ns = now_ns;

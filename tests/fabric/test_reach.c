@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* When a peer is said to be out of reach, by a clock that is a number. */
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include "fabric/private.h"
+#include "fabric/transport.h"
 #include "tests/cmocka_all.h"
 
 #define MS         UINT64_C(1000000)
@@ -595,6 +597,52 @@ static void test_tried_alone(void **state) {
         free(w->fabric.spare);
 }
 
+/* The end that is dialled has answered, and the network does not carry the answer: the class goes on to rest. */
+static void test_up_alone(void **state) {
+        struct fabric_conn other = {.state = CONN_UP};
+        struct world *w = *state;
+        struct fabric_port *port = world_port(w, &other);
+
+        w->rail.transport = &transport_tcp;
+        w->rail.wake_fd = -1;
+        w->rail.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+        assert_true(w->rail.epoll_fd >= 0);
+        for (uint32_t heard = 0; heard < 2; heard++) {
+                uint64_t now_ns = 1000 * MS;
+                struct fabric_conn *conn;
+                int fds[2];
+
+                assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+                assert_int_equal(conn_new(&w->rail, fds[0], true, now_ns, &conn), 0);
+                conn->peer = &w->peer;
+                conn->port = port;
+                port->conn = conn;
+                port->rest_ns = 9000 * MS;
+                conn_up(conn, now_ns);
+                assert_int_equal(port->rest_ns, 9000 * MS);
+                if (heard)
+                        conn_heard_at(conn, now_ns);
+                assert_int_equal(port->rest_ns, heard ? 0 : 9000 * MS);
+
+                now_ns += DEADLINE;
+                other.heard_ns = now_ns;
+                conn_tick(conn, now_ns);
+                assert_true(conn->doomed);
+                conn_bury(conn, now_ns);
+                assert_int_equal(port->rest_ns, heard ? 0 : now_ns + 10000 * MS);
+                assert_int_equal(w->route.health.state, heard ? FABRIC_SUSPECT : FABRIC_UP);
+                close(fds[1]);
+        }
+
+        /* Who dials has heard the answer. */
+        port->rest_ns = 9000 * MS;
+        w->conn.port = port;
+        w->conn.dialled = true;
+        conn_up(&w->conn, 2000 * MS);
+        assert_int_equal(port->rest_ns, 0);
+        close(w->rail.epoll_fd);
+}
+
 /* Who may take some rails only waits for those that begin there. */
 static void test_only_shakes_hands(void **state) {
         struct world *w = *state;
@@ -627,6 +675,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_shakes_alone, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_calls_back_alone, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_tried_alone, world_new, world_free),
+                cmocka_unit_test_setup_teardown(test_up_alone, world_new, world_free),
                 cmocka_unit_test_setup_teardown(test_only_shakes_hands, world_new, world_free),
         };
 
