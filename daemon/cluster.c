@@ -342,7 +342,7 @@ static void cluster_on_messages_lost(void *data, const struct fabric_node *id, c
 
         log_error("node %s: %s", cluster_name(cluster, id), why);
         if (node)
-                comm_heard_lost(cluster, node->peer, why);
+                comm_heard_messages_lost(cluster, node->peer, why);
 }
 
 static void cluster_on_cut_off(void *data, const struct fabric_node *id, uint64_t key, const char *why) {

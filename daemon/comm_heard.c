@@ -317,7 +317,8 @@ static void heard_tell_lost(struct comm *comm, uint32_t node) {
         remote->nodes[node].gone = true;
 }
 
-void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text) {
+/* joining: communicators that are only being made go as well. */
+static void heard_lost(struct cluster *cluster, const struct peer *peer, const char *text, bool joining) {
         struct comm *comm, *next;
         char reason[160];
 
@@ -337,6 +338,8 @@ again:
                         continue;
                 node = comm_remote_index(remote, peer);
                 if (comm->split) /* it goes with the one that is split */
+                        continue;
+                if (comm->state == COMM_JOINING && !joining)
                         continue;
                 if (comm->state != COMM_READY) {
                         if (node < remote->n_nodes || (remote->has_root && remote->root == peer)) {
@@ -363,6 +366,14 @@ again:
                 if (!comm->aborting)
                         comm_abort(comm, RMX_E_PEER_LOST, heard_first_rank(comm, node), reason, 0);
         }
+}
+
+void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text) {
+        heard_lost(cluster, peer, text, true);
+}
+
+void comm_heard_messages_lost(struct cluster *cluster, const struct peer *peer, const char *text) {
+        heard_lost(cluster, peer, text, false);
 }
 
 bool comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64_t key) {

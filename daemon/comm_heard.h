@@ -19,6 +19,9 @@ void comm_heard_area(struct cluster *cluster, uint64_t key, int condition, const
 /* The fabric reaches the peer from now on. */
 void comm_heard_reached(struct cluster *cluster, const struct peer *peer);
 void comm_heard_lost(struct cluster *cluster, const struct peer *peer, const char *text);
+/* Something that was for the peer does not arrive, though it may be reached. Communicators that are only being made go
+ * on: the fabric has nothing of theirs yet. */
+void comm_heard_messages_lost(struct cluster *cluster, const struct peer *peer, const char *text);
 /* No rail that its tenant may take reaches a node, for which there is something to be carried. False: that ends
  * nothing, as nobody is left there, or has done so before. */
 bool comm_heard_cut_off(struct cluster *cluster, const struct peer *peer, uint64_t key);

@@ -190,12 +190,37 @@ static void test_cut_off_from_ended(void **unused) {
         far_end(&far);
 }
 
+/* Of one that is only being made nothing can be lost, while the other node is there. */
+static void test_messages_lost(void **unused) {
+        struct comm *comm;
+        struct far far;
+
+        (void)unused;
+        far_start(&far);
+        comm = new_far_comm(&far, 7);
+        comm->state = COMM_JOINING;
+        comm_heard_messages_lost(&cluster, far.peer, "for the test");
+        assert_ptr_equal(manager.comms, comm);
+        assert_false(comm->aborting || comm->code || comm->remote->over);
+        /* One that executors and the fabric have may lack something. */
+        comm->state = COMM_ATTACHING;
+        comm_heard_messages_lost(&cluster, far.other, "for the test");
+        assert_ptr_equal(manager.comms, comm);
+        comm_heard_messages_lost(&cluster, far.peer, "for the test");
+        assert_null(manager.comms);
+        /* A node that is lost itself does not join. */
+        comm = new_far_comm(&far, 7);
+        comm->state = COMM_JOINING;
+        comm_heard_lost(&cluster, far.peer, "for the test");
+        assert_null(manager.comms);
+        far_end(&far);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_many),
-                cmocka_unit_test(test_same_key),
-                cmocka_unit_test(test_cut_off),
-                cmocka_unit_test(test_cut_off_from_ended),
+                cmocka_unit_test(test_many),          cmocka_unit_test(test_same_key),
+                cmocka_unit_test(test_cut_off),       cmocka_unit_test(test_cut_off_from_ended),
+                cmocka_unit_test(test_messages_lost),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
