@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <utlist.h>
 
 static int32_t heard_first_rank(const struct comm *comm, uint32_t node) {
         for (uint32_t r = 0; r < comm->n_ranks; r++)
@@ -113,17 +114,37 @@ static bool heard_has_rail(const struct comm_remote *remote, uint32_t node, uint
         return fabric_peer_routes(remote->cluster->fabric, &id, only) > 0;
 }
 
-/* Nothing could be carried between this node and that one: better now than at the first call. */
-static void heard_no_rail(struct comm *comm, const struct peer *peer) {
-        const char *self = peers_name(comm->remote->cluster->peers), *name = peer_name(peer);
+/* One that its tenant may take, and that cannot be opened so far. NULL: none. */
+static const char *heard_waiting_rail(const struct comm *comm) {
+        const char *names = comm->tenant->rails;
+        const struct cluster_rail *rail;
 
-        if (comm->tenant->rails[0])
+        DL_FOREACH(comm->remote->cluster->waiting, rail) {
+                if (!names[0] || rail_names_have(names, rail->spec.name))
+                        return rail->spec.name;
+        }
+        return NULL;
+}
+
+/* Nothing could be carried between this node and that one: better now than at the first call. Of rails that wait there
+ * this one does not know, so whoever reads it is to look at both. */
+static void heard_no_rail(struct comm *comm, const struct peer *peer) {
+        const char *self = peers_name(comm->remote->cluster->peers), *waiting = heard_waiting_rail(comm),
+                   *name = peer_name(peer)[0] ? peer_name(peer) : peer_address(peer);
+
+        if (waiting)
                 comm_join_fail(comm, RMX_E_UNSUPPORTED,
-                               "nodes %.35s and %.35s have no rail in common that tenant %.31s may take", self,
-                               name[0] ? name : peer_address(peer), comm->tenant->name);
+                               "no rail to node %.35s: %.31s waits until node %.35s can open it; see railmuxctl rails",
+                               name, waiting, self);
+        else if (comm->tenant->rails[0])
+                comm_join_fail(
+                        comm, RMX_E_UNSUPPORTED,
+                        "nodes %.35s and %.35s have no rail in common that tenant %.31s may take; see railmuxctl rails",
+                        self, name, comm->tenant->name);
         else
-                comm_join_fail(comm, RMX_E_UNSUPPORTED, "nodes %.35s and %.35s have no rail in common; see peer.rails",
-                               self, name[0] ? name : peer_address(peer));
+                comm_join_fail(comm, RMX_E_UNSUPPORTED,
+                               "nodes %.35s and %.35s have no rail in common; see peer.rails and railmuxctl rails",
+                               self, name);
 }
 
 /* All nodes are reached: goes on. */

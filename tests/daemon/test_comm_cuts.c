@@ -392,6 +392,33 @@ static void test_staging_after_a_restart(void **unused) {
         finish(&b);
 }
 
+/* The only rail that the neighbour has, too, is known and cannot be opened: whoever reads that it is not there would
+ * look for it in the configuration. */
+static void test_rail_waits(void **unused) {
+        static const char no_address[] = BOTH_CONFIG "  plain: yes\n  rails: 'other0=127.0.0.1 tcp0=192.0.2.1'\n";
+        uint64_t calls[2];
+        struct both b;
+
+        (void)unused;
+        both_managed = true;
+        both_rails = "tcp0=127.0.0.1 other0=127.0.0.1";
+        begin(&b, 0xee, 1);
+        fixture_configure(&b.f, no_address, false); /* which is documentation's */
+        succeed(&b);
+        call_id_create(b.clients[0], b.id);
+        for (uint32_t i = 0; i < 2; i++)
+                calls[i] = send_comm_create(b.clients[i], b.id, RANKS, i);
+        settle(&b);
+        say_join(&b, 2, 7);
+        say_join(&b, 3, 7);
+        assert_split_fails(&b, calls, RMX_E_UNSUPPORTED, ": tcp0 waits until ");
+        both_managed = false;
+        both_rails = NULL;
+        for (uint32_t i = 0; i < 2; i++)
+                client_close(b.clients[i]);
+        abandon(&b); /* it has fewer descriptors than before, without that rail */
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_own_loss_is_not_believed),    cmocka_unit_test(test_lost_are_not_believed),
@@ -399,7 +426,7 @@ int main(void) {
                 cmocka_unit_test(test_own_loss_is_told_besides),    cmocka_unit_test(test_ids_are_bounded),
                 cmocka_unit_test(test_ids_of_a_restarted_node),     cmocka_unit_test(test_failed_before_a_restart),
                 cmocka_unit_test(test_failed_before_an_update),     cmocka_unit_test(test_staging_after_a_restart),
-                cmocka_unit_test(test_ids_of_a_tenant_are_bounded),
+                cmocka_unit_test(test_ids_of_a_tenant_are_bounded), cmocka_unit_test(test_rail_waits),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
