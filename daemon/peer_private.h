@@ -15,6 +15,7 @@
 #define PEERS_STRANGERS_MAX 64u
 #define PEERS_UNPROVEN_MAX  16u
 #define PEERS_TELL_MAX      8u  /* refusals in the log, in a while */
+#define PEERS_TELL_HOST_MAX 4u  /* ... of one host */
 #define PEERS_LOST_MAX      64u /* that operators are still shown; the oldest makes room */
 
 enum peer_link_state {

@@ -45,12 +45,18 @@
 
 /* ---- the log ---- */
 
-/* Whether the same was said of the same host. Who comes again and again must not keep others out of the log. */
+/* Whether the same was said of the same host, or so much that it must not have more of the log: the other end chooses
+ * some of the text. Who comes again and again must not keep others out. what begins with the host and a blank. */
 static bool refusal_is_told(const struct peers *peers, const char *what) {
-        for (uint64_t i = 0; i < peers->n_told; i++)
+        size_t host = strcspn(what, " ") + 1;
+        uint64_t n = 0;
+
+        for (uint64_t i = 0; i < peers->n_told; i++) {
                 if (strcmp(peers->told[i], what) == 0)
                         return true;
-        return false;
+                n += strncmp(peers->told[i], what, host) == 0;
+        }
+        return n >= PEERS_TELL_HOST_MAX;
 }
 
 void peers_tell_refusal(struct peers *peers, const char *remote, const char *text) {

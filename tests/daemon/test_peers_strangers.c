@@ -500,29 +500,39 @@ static void refuses_members(void **state) {
         assert_int_equal(a->n_messages, 0);
 }
 
-/* Who knocks all the time with the same mistake is one line of the log, and keeps nobody else out of it. */
+/* From an address of this machine. cluster: that it says it is of; NULL: it says nothing that makes sense. */
+static void knock(struct world *world, const char *from, const char *cluster) {
+        const struct hello hello = {4, 4, cluster, "", "x", 16, 32, 5, 0x90};
+        int fd = stranger_connect_from(world, 0, from);
+        uint8_t data[4096] = {0};
+        size_t size = cluster ? hello_pack(&hello, data) : 4;
+        char text[PEER_TEXT_MAX];
+
+        assert_int_equal(write(fd, data, size), size);
+        (void)stranger_refusal(world, fd, text);
+        close(fd);
+}
+
+/* Who knocks all the time with the same mistake is one line of the log, and keeps nobody else out of it; neither does
+ * who makes another mistake each time. */
 static void tells_each_once(void **state) {
-        static const struct hello other = {4, 4, "other", "", "x", 16, 32, 5, 0x90};
         struct world *world = *state;
-        uint8_t data[4096];
-        char text[PEER_TEXT_MAX], line[512];
+        char name[8], line[512];
         FILE *log = fdopen(memfd_create("log", MFD_CLOEXEC), "w+");
-        int stderr_fd = dup(STDERR_FILENO), n_garbage = 0, n_other = 0;
+        int stderr_fd = dup(STDERR_FILENO), n_garbage = 0, n_other = 0, n_last = 0;
 
         start(world, 0);
         assert_non_null(log);
         assert_true(stderr_fd >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
         log_set_level(LOG_LEVEL_WARNING);
-        for (unsigned int i = 0; i <= 2 * PEERS_TELL_MAX; i++) {
-                int fd = stranger_connect(world, 0);
-                size_t size = i < 2 * PEERS_TELL_MAX ? 4 : hello_pack(&other, data);
-
-                if (size == 4)
-                        memset(data, 0, 4);
-                assert_int_equal(write(fd, data, size), size);
-                (void)stranger_refusal(world, fd, text);
-                close(fd);
+        for (unsigned int i = 0; i < 2 * PEERS_TELL_MAX; i++)
+                knock(world, "127.0.0.1", NULL);
+        knock(world, "127.0.0.1", "other");
+        for (unsigned int i = 0; i < 2 * PEERS_TELL_MAX; i++) {
+                snprintf(name, sizeof(name), "a%u", i);
+                knock(world, "127.0.0.1", name);
         }
+        knock(world, "127.0.0.11", "last");
         log_set_level(LOG_LEVEL_ERROR);
         assert_true(dup2(stderr_fd, STDERR_FILENO) >= 0);
         close(stderr_fd);
@@ -530,9 +540,11 @@ static void tells_each_once(void **state) {
         while (fgets(line, sizeof(line), log)) {
                 n_garbage += strstr(line, "or no railmuxd") != NULL;
                 n_other += strstr(line, "cluster test meets cluster other") != NULL;
+                n_last += strstr(line, "cluster test meets cluster last") != NULL;
         }
         fclose(log);
         assert_int_equal(n_other, 1);
+        assert_int_equal(n_last, 1);
         assert_in_range(n_garbage, 1, 2); /* two, if a while passed between */
 }
 
