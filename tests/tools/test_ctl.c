@@ -349,6 +349,38 @@ static void test_status(void **state) {
         json_decref(document);
 }
 
+/* railmuxctl is new at once, railmuxd when it is restarted: what it does not say is left open. */
+static void test_older_daemon(void **state) {
+        Railmux__Control__Usage usage = RAILMUX__CONTROL__USAGE__INIT, *usages[] = {&usage};
+        Railmux__Control__Tenant tenant = RAILMUX__CONTROL__TENANT__INIT, *tenants[] = {&tenant};
+        Railmux__Control__Route route = RAILMUX__CONTROL__ROUTE__INIT, *routes[] = {&route};
+        Reply reply = new_reply(), *const replies[] = {&reply};
+        struct fixture *f = *state;
+        json_t *document, *row;
+
+        usage.what = (char *)"comms";
+        tenant.name = (char *)"default";
+        tenant.usage = usages;
+        tenant.n_usage = 1;
+        reply.tenants = tenants;
+        reply.n_tenants = 1;
+        route.state = (char *)"up";
+        reply.routes = routes;
+        reply.n_routes = 1;
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "tenants"), 0);
+        document = checked_document(f, "tenants");
+        row = json_array_get(json_object_get(document, "tenants"), 0);
+        assert_true(json_is_null(json_object_get(row, "weight")));
+        assert_true(json_is_null(json_object_get(row, "class")));
+        json_decref(document);
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "routes"), 0);
+        document = checked_document(f, "routes");
+        assert_true(json_is_null(json_object_get(json_array_get(json_object_get(document, "routes"), 0), "class")));
+        json_decref(document);
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "tenants"), 0);
+        assert_non_null(strstr(f->out, "\ndefault       -  -      all    comms"));
+}
+
 /* Rows of several frames are one table, sorted. */
 static void test_several_frames(void **state) {
         Railmux__Control__Session sessions[3], *first[] = {&sessions[2], &sessions[0]}, *second[] = {&sessions[1]};
@@ -734,6 +766,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_usage_documents, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_no_daemon, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_servers, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_older_daemon, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_status, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_several_frames, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_documents, setup, teardown),

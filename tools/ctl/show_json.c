@@ -68,8 +68,9 @@ json_t *json_tenants(const struct answer *answer) {
                         usage = json_with_row(usage, u);
                 }
                 o = json_with(o, "name", json_text(t->name));
-                o = json_with(o, "weight", json_number(t->weight));
-                o = json_with(o, "class", json_text(t->traffic_class));
+                /* An older railmuxd may not say what these are. */
+                o = json_with(o, "weight", t->weight ? json_number(t->weight) : json_null());
+                o = json_with(o, "class", *t->traffic_class ? json_text(t->traffic_class) : json_null());
                 o = json_with(o, "rails", *t->rails ? json_text(t->rails) : json_null());
                 o = json_with(o, "usage", usage);
                 rows = json_with_row(rows, o);

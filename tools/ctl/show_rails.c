@@ -152,7 +152,7 @@ json_t *json_routes(const struct answer *answer) {
                 o = json_with(o, "peer", json_text(r->peer));
                 o = json_with(o, "node", json_text(r->node));
                 o = json_with(o, "address", json_text(r->address));
-                o = json_with(o, "class", json_text(r->traffic_class));
+                o = json_with(o, "class", *r->traffic_class ? json_text(r->traffic_class) : json_null());
                 o = json_with(o, "state", json_text(r->state));
                 o = json_with(o, "connected", json_boolean(r->connected));
                 o = json_with(o, "since_ns", json_number(r->since_ns));

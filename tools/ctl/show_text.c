@@ -81,7 +81,10 @@ int show_tenants(const struct answer *answer, const struct show_options *options
                         const Railmux__Control__Usage *usage = answer->tenants[i]->usage[k];
 
                         table_cell(&table, "%s", answer->tenants[i]->name);
-                        table_cell(&table, "%" PRIu32, answer->tenants[i]->weight);
+                        if (answer->tenants[i]->weight)
+                                table_cell(&table, "%" PRIu32, answer->tenants[i]->weight);
+                        else
+                                table_cell(&table, "-"); /* an older railmuxd, as the next */
                         table_cell(&table, "%s", answer->tenants[i]->traffic_class);
                         table_cell(&table, "%s", *answer->tenants[i]->rails ? answer->tenants[i]->rails : "all");
                         table_cell(&table, "%s", usage->what);
