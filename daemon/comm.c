@@ -258,8 +258,8 @@ static uint32_t comm_choose(struct comm *comm) {
         _Static_assert(MANAGER_RANKS_MAX == COMM_RANKS_MAX, "one choice per number of ranks");
         uint32_t n;
 
-        return comm_plan_nodes(comm->manager, comm->manager->on_device, NULL, comm->n_ranks, NULL, &comm->geometry,
-                               comm->choices, &n)
+        return comm_plan_nodes(comm->manager, comm->manager->on_device, NULL, comm->n_ranks, NULL, NULL,
+                               &comm->geometry, comm->choices, &n)
                        ? 0
                        : n;
 }

@@ -7,16 +7,17 @@
  * cost model change. A split of 64 ranks makes 32 communicators at most, and then all of them are alike. Who asks for
  * plans over nodes does so in a turn of its own (comm_turn.c), as a tenant may have many that lie differently.
  *
- * Rails are those of this node. Others may have more or fewer; then a table is not as good as it could be, but all have
- * the same, since only one asks. For the same reason nothing is wrong with a table whose rail has failed meanwhile, and
- * plans.rail_phase is looked at here alone: what the configurations of other nodes say does not matter. Operations that
- * have no such plan, and all of them if a node does not know it, have the cheapest one, and so have GPUs, whose kernels
- * run no other.
+ * Rails are those of this node that the tenant may take here. Others may have more or fewer; then a table is not as
+ * good as it could be, but all have the same, since only one asks. For the same reason nothing is wrong with a table
+ * whose rail has failed meanwhile, and plans.rail_phase is looked at here alone: what the configurations of other nodes
+ * say does not matter. Operations that have no such plan, and all of them if a node does not know it, have the cheapest
+ * one, and so have GPUs, whose kernels run no other.
  */
 #include "daemon/comm_plan.h"
 
 #include "daemon/cluster.h"
 #include "daemon/manager.h"
+#include "daemon/rails.h"
 #include "plan/constants.h"
 #include "plan/nodes.h"
 #include "plan/rails.h"
@@ -46,8 +47,8 @@ struct comm_plan {
         struct plan_choice choices[];
 };
 
-/* Those that take something from now on; if they are none, whichever will. */
-static uint32_t comm_plan_rails(const struct manager *manager) {
+/* Those of these names that take something from now on; if they are none, whichever will. */
+static uint32_t comm_plan_rails(const struct manager *manager, const char *names) {
         struct fabric_rail_row *rows = NULL;
         uint32_t n_used = 0;
         size_t n = 0;
@@ -55,7 +56,7 @@ static uint32_t comm_plan_rails(const struct manager *manager) {
         if (manager->cluster && fabric_rails(manager->cluster->fabric, &rows, &n) < 0)
                 n = 0;
         for (size_t i = 0; i < n; i++)
-                n_used += rows[i].enabled && !rows[i].drained;
+                n_used += rows[i].enabled && !rows[i].drained && (!names[0] || rail_names_have(names, rows[i].name));
         free(rows);
         return n_used ? n_used : 1;
 }
@@ -120,7 +121,7 @@ static void comm_plan_keep(struct manager *manager, const struct comm_plan_case 
 }
 
 int comm_plan_nodes(struct manager *manager, bool device, const struct plan_known *known, uint32_t n_ranks,
-                    const uint8_t *node, struct plan_geometry *ret_geometry,
+                    const uint8_t *node, const char *rails, struct plan_geometry *ret_geometry,
                     struct plan_choice ret_choices[PLAN_CHOICES_MAX], uint32_t *ret_n) {
         static const uint8_t one[MANAGER_RANKS_MAX];
         struct comm_plan_case of = {.n_ranks = n_ranks, .workers = device ? 0 : manager_workers(manager)};
@@ -138,7 +139,7 @@ int comm_plan_nodes(struct manager *manager, bool device, const struct plan_know
                 return *ret_n ? 0 : -EINVAL;
         }
         if (nodes.n_nodes > 1) {
-                of.n_rails = comm_plan_rails(manager);
+                of.n_rails = comm_plan_rails(manager, rails);
                 of.any_widening = !device && !known->widenings;
                 of.algorithms = device ? 0 : known->algorithms;
                 if (!device && manager->config->rail_phase < known->algorithms)

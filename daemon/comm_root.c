@@ -28,6 +28,7 @@
 #include "daemon/manager.h"
 #include "daemon/session_dispatch.h"
 #include "daemon/state.h"
+#include "daemon/tenant.h"
 #include "railmux/railmux.h"
 #include "util/log.h"
 #include <errno.h>
@@ -112,6 +113,7 @@ static int gathering_assign(struct gathering *gathering) {
         Railmux__Peer__Node nodes[COMM_RANKS_MAX], *node_list[COMM_RANKS_MAX];
         Railmux__Peer__Choice wire[PLAN_CHOICES_MAX], *choice_list[PLAN_CHOICES_MAX];
         struct cluster *cluster = gathering->cluster;
+        const struct tenant *tenant = tenant_find(cluster->manager, gathering->tenant);
         struct plan_choice choices[PLAN_CHOICES_MAX];
         struct plan_geometry geometry;
         uint8_t node[COMM_RANKS_MAX];
@@ -121,8 +123,8 @@ static int gathering_assign(struct gathering *gathering) {
         gathering_number_nodes(gathering);
         for (uint32_t i = 0; i < gathering->n_ranks; i++)
                 node[i] = gathering->ranks[i].node;
-        r = comm_plan_nodes(cluster->manager, gathering->device, &gathering->known, gathering->n_ranks, node, &geometry,
-                            choices, &n_choices);
+        r = comm_plan_nodes(cluster->manager, gathering->device, &gathering->known, gathering->n_ranks, node,
+                            tenant ? tenant->rails : "", &geometry, choices, &n_choices);
         if (r)
                 return r;
         do

@@ -148,8 +148,8 @@ static int split_child_add(const struct split_root *root, const uint32_t *ranks,
         int r;
 
         split_child_nodes(parent, ranks, n, node);
-        r = comm_plan_nodes(parent->manager, parent->manager->on_device, &root->known, n, node, &geometry, choices,
-                            &n_choices);
+        r = comm_plan_nodes(parent->manager, parent->manager->on_device, &root->known, n, node, parent->tenant->rails,
+                            &geometry, choices, &n_choices);
         if (r < 0)
                 return r;
         do

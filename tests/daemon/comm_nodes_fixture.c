@@ -13,6 +13,7 @@ const char *both_rails;
 const char *both_more;
 bool both_widenings;
 uint32_t both_algorithms;
+const char *both_tenant = "default";
 
 /* ---- the neighbour ----------------------------------------------------------------------------------------------- */
 static void on_up(struct peer *peer, void *data) {
@@ -181,6 +182,7 @@ void begin(struct both *b, uint8_t node, uint64_t boot) {
                 fixture_setup_planes(&b->f, both_gpus, both_managed);
         else
                 fixture_setup(&b->f, config, both_managed);
+        b->f.tenant = both_tenant;
         for (uint32_t i = 0; i < 2; i++)
                 b->clients[i] = client_open(&b->f);
         b->third = (struct neighbour){0};
@@ -222,7 +224,7 @@ void say_join(struct both *b, uint32_t rank, uint64_t attempt) {
 
         join.comm_id.data = b->id;
         join.comm_id.len = COMM_ID_BYTES;
-        join.tenant = "default";
+        join.tenant = (char *)both_tenant;
         join.rank = rank;
         join.n_ranks = RANKS;
         join.attempt = attempt;
@@ -293,7 +295,7 @@ static void say_assign(struct both *b, uint64_t attempt) {
         body.comm_id.data = b->id;
         body.comm_id.len = COMM_ID_BYTES;
         body.name = "";
-        body.tenant = "default";
+        body.tenant = (char *)both_tenant;
         body.n_ranks = RANKS;
         body.n_members = RANKS;
         body.members = member_list;

@@ -52,6 +52,7 @@ extern const char *both_rails;   /* ... its peer.rails; NULL: tcp0 alone */
 extern const char *both_more;    /* ... more of its configuration; NULL: none */
 extern bool both_widenings;      /* the neighbour knows widenings, and has some when it assigns */
 extern uint32_t both_algorithms; /* those that the neighbour knows; it assigns the last one, too. 0: it does not say */
+extern const char *both_tenant;  /* of all ranks; "default" */
 
 #define both_wait(b, condition)                                                                                        \
         do {                                                                                                           \

@@ -366,13 +366,42 @@ static void test_plans_go_by_rails(void **unused) {
         both_rails = NULL;
 }
 
+/* Only those that the tenant may take count, in communicators and their splits alike. */
+static void test_plans_go_by_rails_of_the_tenant(void **unused) {
+        uint64_t calls[2];
+        struct both b;
+
+        (void)unused;
+        both_rails = "tcp0=127.0.0.1 tcp1=127.0.0.1 tcp2=127.0.0.1";
+        both_more = "tenants: {by_uid: 't=0-4294967294,rails=tcp0/tcp1'}\n";
+        both_tenant = "t";
+        setup_first(&b);
+        assert_true(split_in_two(&b, 1) == 2);
+        fixture_assert_says(&b.f, "drain-rail", "tcp2", "");
+        assert_true(split_in_two(&b, 2) == 2);
+        fixture_assert_says(&b.f, "drain-rail", "tcp1", "");
+        assert_true(split_in_two(&b, 3) == 3);
+        fixture_assert_says(&b.f, "undrain-rail", "tcp1", "");
+        client_splits(&b, 4, 0, calls); /* as what is split */
+        for (uint32_t r = 2; r < RANKS; r++) {
+                Railmux__Peer__SplitJoin body = wish(&b, 4, r, 0);
+
+                split_join(&b, &body);
+        }
+        (void)take(&b, SAYS(SPLIT_FORM));
+        assert_true(fixture_metric(&b.f, "railmux_plans_chosen_total") == 3);
+        finish(&b);
+        both_rails = both_more = NULL;
+        both_tenant = "default";
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_wrong_joins),          cmocka_unit_test(test_charged),
-                cmocka_unit_test(test_charged_on_one_node),  cmocka_unit_test(test_late_without_colour),
-                cmocka_unit_test(test_late_over_nodes),      cmocka_unit_test(test_plans_are_kept),
-                cmocka_unit_test(test_plans_go_by_rails),    cmocka_unit_test(test_wrong_gpu),
-                cmocka_unit_test(test_wrong_gpu_over_nodes),
+                cmocka_unit_test(test_wrong_joins),         cmocka_unit_test(test_charged),
+                cmocka_unit_test(test_charged_on_one_node), cmocka_unit_test(test_late_without_colour),
+                cmocka_unit_test(test_late_over_nodes),     cmocka_unit_test(test_plans_are_kept),
+                cmocka_unit_test(test_plans_go_by_rails),   cmocka_unit_test(test_plans_go_by_rails_of_the_tenant),
+                cmocka_unit_test(test_wrong_gpu),           cmocka_unit_test(test_wrong_gpu_over_nodes),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
