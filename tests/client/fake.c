@@ -530,6 +530,7 @@ static void on_comm_abort(struct fake *fake, struct fake_session *session, uint6
         struct fake_comm *comm;
         uint32_t rank, status;
 
+        fake->taken_back += !body->handle;
         if (!body->handle && !fake->cancels) {
                 reply_failure(fake, session, id, RMX_E_INVALID, "handle 0 names no communicator");
                 return;

@@ -156,6 +156,7 @@ struct fake {
 
         /* what was seen */
         uint32_t calls[FAKE_BODIES];
+        uint32_t taken_back;     /* joins and splits: COMM_ABORTs without a handle */
         uint32_t last_sequence;  /* of the last COMM_DESTROY */
         uint32_t last_epoch;     /* word of the last request */
         struct fake_seen **seen; /* all lines */
@@ -186,6 +187,13 @@ void fake_hang_up(struct fake *fake);
 /* Waits until n calls of this kind have come. */
 void fake_wait_calls(struct fake *fake, uint32_t body, uint32_t n);
 uint32_t fake_calls(struct fake *fake, uint32_t body);
+/* The same of joins and splits that ranks have taken back. */
+void fake_wait_taken_back(struct fake *fake, uint32_t n);
+uint32_t fake_taken_back(struct fake *fake);
+/* The communicator that was made last. It stays if all of its ranks have joined. */
+const struct fake_comm *fake_newest(struct fake *fake);
+/* Waits until this rank has left it. */
+void fake_wait_left(struct fake *fake, const struct fake_comm *comm, uint32_t rank);
 int fake_life(struct fake *fake, unsigned int i); /* life_fd[i] */
 /* Which of the comms is it in which this is a rank's handle? From 0. */
 uint32_t fake_comm_of(struct fake *fake, uint32_t handle);

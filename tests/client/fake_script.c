@@ -90,6 +90,38 @@ void fake_wait_calls(struct fake *fake, uint32_t body, uint32_t n) {
         pthread_mutex_unlock(&fake->mutex);
 }
 
+void fake_wait_taken_back(struct fake *fake, uint32_t n) {
+        pthread_mutex_lock(&fake->mutex);
+        while (fake->taken_back < n)
+                pthread_cond_wait(&fake->changed, &fake->mutex);
+        pthread_mutex_unlock(&fake->mutex);
+}
+
+uint32_t fake_taken_back(struct fake *fake) {
+        uint32_t n;
+
+        pthread_mutex_lock(&fake->mutex);
+        n = fake->taken_back;
+        pthread_mutex_unlock(&fake->mutex);
+        return n;
+}
+
+const struct fake_comm *fake_newest(struct fake *fake) {
+        const struct fake_comm *comm;
+
+        pthread_mutex_lock(&fake->mutex);
+        comm = fake->comms;
+        pthread_mutex_unlock(&fake->mutex);
+        return comm;
+}
+
+void fake_wait_left(struct fake *fake, const struct fake_comm *comm, uint32_t rank) {
+        pthread_mutex_lock(&fake->mutex);
+        while (!comm->member[rank].left)
+                pthread_cond_wait(&fake->changed, &fake->mutex);
+        pthread_mutex_unlock(&fake->mutex);
+}
+
 int fake_life(struct fake *fake, unsigned int i) {
         int fd;
 
