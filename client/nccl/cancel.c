@@ -130,12 +130,18 @@ struct job *job_free(struct job *job) {
 }
 
 ncclResult_t job_adopt(struct job *job, int code) {
-        bool silent, failed;
+        bool silent, failed, told;
 
         comm_lock();
         silent = code == RMX_E_ABORTED && job->cancelled;
         failed = silent && job->batch && job->batch->result;
+        told = job->left && job_blocks(job);
         comm_unlock();
+        if (told && code) {
+                log_line(LOG_INFO, "%s: given up, and over now: %s (%s)", job->what, rmx_last_error(),
+                         rmx_error_name(code));
+                return silent ? ncclInvalidUsage : error_of_code(code);
+        }
         if (!silent)
                 return error_adopt(job->what, code);
         if (failed) {

@@ -220,7 +220,9 @@ static void job_finish(struct job *job, bool given) {
         if (comm && (given || !job->result)) {
                 if (!comm_made(comm, job->result) && !given) {
                         job_take_back(job);
-                        job->result = error_raise(ncclInvalidUsage, "%s: aborted meanwhile", job->what);
+                        job->result = ncclInvalidUsage;
+                        if (!job->left) /* else its caller has heard, and perhaps of something else since */
+                                error_raise(job->result, "%s: aborted meanwhile", job->what);
                 }
         } else if (comm) {
                 job_take_back(job);

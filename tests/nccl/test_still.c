@@ -208,6 +208,15 @@ static void *make(void *userdata) {
         return NULL;
 }
 
+/* Something else fails meanwhile. What goes on behind it has been told of, and must not write over that. */
+static void fail_otherwise(void) {
+        assert_int_equal(ncclCommCount(NULL, &(int){0}), ncclInvalidArgument);
+}
+
+static void check_otherwise(void) {
+        assert_string_equal(ncclGetLastError(NULL), "ncclCommCount: comm is NULL");
+}
+
 /* It asks the daemon. Rank 0, or what is to come from it, is aborted: who makes that comes back, and what else is to
  * hear of it hears when the daemon goes on. */
 static void check_blocking(enum what what, bool child) {
@@ -239,6 +248,7 @@ static void check_blocking(enum what what, bool child) {
                 assert_int_equal(ncclCommAbort(made), ncclInvalidArgument);
         }
         assert_int_equal(fake_calls(&fake, BODY(COMM_CREATE)), creates);
+        fail_otherwise();
         fake_deafen(&fake, false);
         fake_wait_calls(&fake, BODY(ID_CREATE), ids + n);
         fake_wait_calls(&fake, BODY(COMM_CREATE), creates + n);
@@ -247,6 +257,7 @@ static void check_blocking(enum what what, bool child) {
                 assert_int_equal(settled(m.comms[0]), ncclSuccess);
         else
                 fake_wait_left(&fake, old, 0);
+        check_otherwise();
         assert_int_equal(ncclCommDestroy(m.comms[0]), child ? ncclSuccess : ncclInvalidArgument);
         assert_int_equal(ncclCommAbort(m.comms[1]), ncclSuccess);
         for (uint32_t rank = 0; rank < 2; rank++)
@@ -361,11 +372,13 @@ static void test_made(void **state) {
                 pthread_join(m.thread, NULL); /* otherwise the time limit of the test ends it */
                 assert_int_equal(m.result, ncclInvalidUsage);
                 assert_null(m.made[0]);
+                fail_otherwise();
                 fake_resume(&fake);
                 fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 4); /* three times of the old one */
                 if (child)
                         assert_int_equal(ncclCommDestroy(m.comms[0]), ncclSuccess);
                 fake_wait_calls(&fake, BODY(COMM_DESTROY), ends + 5);
+                check_otherwise();
         }
 }
 
