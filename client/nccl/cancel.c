@@ -11,7 +11,9 @@
  *
  * What meets its ranks by an id asks the daemon for that, and without it could not tell them that it has been given up.
  * So if the daemon does not answer, the thread that asks stays, and does the rest when there is an answer; only who
- * waits for it goes, after as long as an abort takes.
+ * waits for it goes, after as long as an abort takes. Each of a group has that time from when it is stuck, since one
+ * may be well though another one is not. If the daemon stands still they all are stuck at once, or as soon as the first
+ * one is left: so a group takes that twice at most, however many it has.
  *
  * All of it is under comm_lock; librailmux's cancels take only locks that are held for moments.
  */
@@ -178,16 +180,21 @@ static bool is_stuck(const struct job *job) {
         return job && job->cancelled && !job->answered && job_meets(job);
 }
 
-/* Are there any that are not over? */
-static bool chains_look(struct job **chains, bool *ret_stuck) {
+/* Are there any that are not over? For those that are stuck from now on their time begins. ret_until: when the first
+ * one's is over. */
+static bool chains_look(struct job **chains, uint64_t now, uint64_t *ret_until) {
         bool open = false;
 
-        *ret_stuck = false;
+        *ret_until = UINT64_MAX;
         for (struct job **chain = chains; *chain; chain = &(*chain)->beside) {
-                const struct job *job = *chain_rest(chain);
+                struct job *job = *chain_rest(chain);
 
                 open |= job != NULL;
-                *ret_stuck |= is_stuck(job);
+                if (!is_stuck(job))
+                        continue;
+                if (!job->until)
+                        job->until = now + ABORT_WAIT_MS;
+                *ret_until = job->until < *ret_until ? job->until : *ret_until;
         }
         return open;
 }
@@ -218,13 +225,13 @@ static void chain_leave(struct job **chain, struct job **rest) {
 }
 
 /* what: of the one that is the first to fail. */
-static void chains_leave(struct job **chains, ncclResult_t *result, const char **what) {
+static void chains_leave(struct job **chains, uint64_t now, ncclResult_t *result, const char **what) {
         struct job **chain = chains;
 
         while (*chain) {
                 struct job **rest = chain_rest(chain), *job = *rest;
 
-                if (!is_stuck(job)) {
+                if (!is_stuck(job) || !job->until || now < job->until) {
                         chain = &(*chain)->beside;
                         continue;
                 }
@@ -244,23 +251,15 @@ static void chains_leave(struct job **chains, ncclResult_t *result, const char *
 ncclResult_t chains_await(struct job **chains) {
         ncclResult_t result = ncclSuccess;
         const char *what = NULL;
-        uint64_t until = 0;
-        bool stuck;
+        uint64_t now = clock_now_ms(), until;
 
         comm_lock();
-        while (chains_look(chains, &stuck)) {
-                uint64_t now = clock_now_ms();
-
-                if (!stuck)
-                        until = 0;
-                else if (!until)
-                        until = now + ABORT_WAIT_MS;
-                if (!until || now < until) {
-                        comm_wait(until ? (uint32_t)(until - now) : UINT32_MAX);
-                } else {
-                        chains_leave(chains, &result, &what);
-                        until = 0;
-                }
+        while (chains_look(chains, now, &until)) {
+                if (now < until)
+                        comm_wait(until < UINT64_MAX ? (uint32_t)(until - now) : UINT32_MAX);
+                else
+                        chains_leave(chains, now, &result, &what);
+                now = clock_now_ms();
         }
         comm_unlock();
         if (what)

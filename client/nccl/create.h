@@ -42,6 +42,7 @@ struct job {
         struct job *companion;     /* the next of the batch */
         struct job *sibling;       /* the next one that makes from the same parent now */
         bool cancelled;
+        uint64_t until; /* when it is left, by clock_now_ms; 0: it was not stuck yet */
 
         /* private to create.c */
         bool started;

@@ -224,6 +224,7 @@ static void check_blocking(enum what what, bool child) {
         struct maker m = {.what = what};
         const struct fake_comm *old;
         uint32_t creates, backs;
+        uint64_t start_ns;
         ncclComm_t made;
 
         pair_new(m.comms, true);
@@ -237,8 +238,11 @@ static void check_blocking(enum what what, bool child) {
         while (!(made = __atomic_load_n(&m.made[0], __ATOMIC_ACQUIRE)))
                 sched_yield();
         fake_wait_unread(&fake);
+        start_ns = clock_now_ns();
         assert_int_equal(ncclCommAbort(child ? made : m.comms[0]), ncclSuccess);
         pthread_join(m.thread, NULL); /* otherwise the time limit of the test ends it */
+        /* What rank 1 makes is given up with the first one, and then has as long. */
+        assert_true(what != GROUP || clock_now_ns() - start_ns > UINT64_C(1500000000));
         assert_int_equal(m.result, ncclInvalidUsage);
         for (int i = 0; i < 3; i++)
                 assert_null(m.made[i]);
