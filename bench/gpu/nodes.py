@@ -22,6 +22,7 @@ For each layout (daemons x GPUs of each), in this order:
                   the kernel, and takes some 50 us and a processor itself
     dropin        the drop-in for NCCL: its suite (tests/nccl) and a client as inference engines have it, over all nodes, exact
     torch         dist.py's parts that need nothing to compare with, with the drop-in in NCCL's place
+                  After either no daemon may have communicators or sessions of what has ended
 
 Each daemon has as many rails as --rails says, each with an address, a thread and a connection to each other daemon of its
 own; --rate bounds what each of them sends. (NCCL takes what it takes by itself: several sockets and threads for each of its channels.)

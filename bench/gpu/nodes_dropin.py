@@ -5,16 +5,20 @@ the ranks dealt out to the daemons in rows."""
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
+import json
 import os
 import pathlib
 import re
 import sys
+import time
 from typing import Any
 
 from node import Finished
-from steps import PYNCCL, Skip, preloads
+from steps import PYNCCL, Skip, left_in, preloads
 
+LEFT_S = 5.0
 SUITE_S = 120.0
 TORCH_S = 180.0
 TORCH_PARTS = ("collectives", "graphs", "tp", "ddp", "exit")  # those that tell by themselves what is wrong
@@ -23,6 +27,13 @@ TORCH_PARTS = ("collectives", "graphs", "tp", "ddp", "exit")  # those that tell 
 def without(what: str, options: argparse.Namespace) -> dict[str, Any]:
     """A step that cannot be done, which is a failure if it was asked for."""
     return {"left out": what, "failed": [what] if options.asked else []}
+
+
+def left_behind(cluster: Any) -> list[str]:
+    """What any daemon still has of clients that have ended, on whichever node they were."""
+    end = time.monotonic() + LEFT_S
+    left = [(i, row) for i in range(cluster.daemons) for row in left_in(functools.partial(cluster.ctl, i), end)]
+    return [f"left in daemon {i}: {json.dumps(row)}" for i, row in left]
 
 
 def dropin_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -59,6 +70,7 @@ def dropin_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
             found["failed"].append(finished.name)
         if finished.status is None:
             break
+    found["failed"] += left_behind(cluster)
     return found
 
 
@@ -87,4 +99,5 @@ def torch_step(cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
         # What had no time is no failure of dist.py.
         outcomes = {part: document["parts"].get(part, {}).get("outcome", "missing") for part in TORCH_PARTS}
         failed += [f"{part}: {outcome}" for part, outcome in outcomes.items() if outcome != "done"]
+    failed += left_behind(cluster)
     return {"commands": [finished.record()], "failed": failed, "wrong": document.get("wrong", 0), "torch": document}

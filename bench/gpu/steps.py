@@ -295,16 +295,19 @@ def preloads(node: Node) -> list[str]:
     return [str(path) for path in (*needed, library) if path.exists()]
 
 
-def wait_nothing_left(run: Run) -> list[Any]:
-    """What the daemon still has of clients after a while: their communicators and sessions."""
-    end = time.monotonic() + run.left(5)
+def left_in(ctl: Callable[[str], Any], end: float) -> list[Any]:
+    """What the daemon still has of clients when they have had time until then: their communicators and sessions."""
     while True:
-        answers = {kind: (run.node.ctl(kind) or {}).get(kind) for kind in ("comms", "sessions")}
+        answers = {kind: (ctl(kind) or {}).get(kind) for kind in ("comms", "sessions")}
         left: list[Any] = [f"no answer about {kind}" for kind, rows in answers.items() if rows is None]
         left += [{kind: row} for kind, rows in answers.items() for row in rows or []]
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.05)
+
+
+def wait_nothing_left(run: Run) -> list[Any]:
+    return left_in(run.node.ctl, time.monotonic() + run.left(5))
 
 
 def step_torch(run: Run) -> dict[str, Any]:

@@ -451,28 +451,35 @@ def nodes_alone() -> None:
 
 
 def torch_parts() -> None:
-    """A part of dist.py that had no time is not taken for one that was right."""
+    """A part of dist.py that had no time is not taken for one that was right; nor is a daemon that keeps what is over."""
     import nodes_dropin
     from node import Finished
 
     ours, parts = str(SCRATCH / "no-torch" / "torch.py"), {part: {"outcome": "done"} for part in nodes_dropin.TORCH_PARTS}
     options = types.SimpleNamespace(host=False, quick=True)
-    kept = nodes_dropin.preloads, nodes_dropin.importlib
+    kept = nodes_dropin.preloads, nodes_dropin.importlib, nodes_dropin.LEFT_S
+    nodes_dropin.LEFT_S = 0
+    clean = {"comms": [], "sessions": []}
     nodes_dropin.preloads = lambda node: [ours]
     nodes_dropin.importlib = types.SimpleNamespace(util=types.SimpleNamespace(find_spec=lambda name: name))
-    for what, document, wanted in (
-        ("all parts", {"parts": parts, "nccl_file": ours}, []),
-        ("no time", {"parts": parts | {"ddp": {"outcome": "left out: no time"}}, "nccl_file": ours}, ["ddp: left out: no time"]),
-        ("a part is missing", {"parts": {k: v for k, v in parts.items() if k != "exit"}, "nccl_file": ours}, ["exit: missing"]),
-        ("another library", {"parts": parts, "nccl_file": __file__}, [f"torch used {__file__}"]),
-        ("no library", {"parts": parts, "nccl_file": ""}, ["torch used a library that it does not name"]),
+    good = {"parts": parts, "nccl_file": ours}
+    for what, document, second, wanted in (
+        ("all parts", good, clean, []),
+        ("no time", good | {"parts": parts | {"ddp": {"outcome": "left out: no time"}}}, clean, ["ddp: left out: no time"]),
+        ("a part is missing", good | {"parts": {k: v for k, v in parts.items() if k != "exit"}}, clean, ["exit: missing"]),
+        ("another library", good | {"nccl_file": __file__}, clean, [f"torch used {__file__}"]),
+        ("no library", good | {"nccl_file": ""}, clean, ["torch used a library that it does not name"]),
+        ("a communicator stays", good, clean | {"comms": [7]}, ['left in daemon 1: {"comms": 7}']),
+        ("a daemon says nothing", good, {"comms": []}, ['left in daemon 1: "no answer about sessions"']),
     ):
         finished = Finished("torch", [], 0, 1.0, "", document)
         node = types.SimpleNamespace(run_folder=SCRATCH, script=lambda *words, **env: finished)
+        answers = [clean, second]
         cluster = types.SimpleNamespace(node=node, name="2x1", daemons=2, gpus=1, each=1, sockets="")
+        cluster.ctl = lambda i, kind, answers=answers: answers[i]
         found = nodes_dropin.torch_step(cluster, options)
         check(f"torch over nodes, {what}", found["failed"] == wanted, found)
-    nodes_dropin.preloads, nodes_dropin.importlib = kept
+    nodes_dropin.preloads, nodes_dropin.importlib, nodes_dropin.LEFT_S = kept
 
 
 def not_there() -> None:
