@@ -81,6 +81,71 @@ static void test_bounds(void **state) {
         assert_true(fabs(bus - 7 * 64) < 1e-6);
 }
 
+/* Four GPUs that NVLink joins, and PCI where it does not: speeds of the pairs 01, 02, 03, 12, 13 and 23; 0: none. */
+static void write_nvlinks(const char *path, const uint32_t *speeds) {
+        FILE *file = fopen(path, "we");
+
+        assert_non_null(file);
+        fputs("{\"version\": 1, \"nodes\": [{\"kind\": \"switch\", \"index\": 0}", file);
+        for (uint32_t i = 0; i < 4; i++)
+                fprintf(file, ", {\"kind\": \"gpu\", \"index\": %u}", i);
+        fputs("], \"links\": [", file);
+        for (uint32_t a = 0, pair = 0; a < 4; a++)
+                for (uint32_t b = a + 1; b < 4; b++, pair++)
+                        if (speeds[pair])
+                                fprintf(file,
+                                        "{\"a\": \"gpu%u\", \"b\": \"gpu%u\", \"kind\": \"nvlink\", "
+                                        "\"gb_per_second\": %u}, ",
+                                        a, b, speeds[pair]);
+        for (uint32_t i = 0; i < 4; i++)
+                fprintf(file, "%s{\"a\": \"gpu%u\", \"b\": \"switch0\", \"kind\": \"pci\", \"gb_per_second\": 10}",
+                        i ? ", " : "", i);
+        fputs("]}", file);
+        fclose(file);
+}
+
+/* A switch joins each with each, with what the slower one has. Other links are each one's own. */
+static void test_nvlinks(void **state) {
+        static const struct {
+                uint32_t speeds[6];
+                double bus, link_ns; /* of 1000 bytes from each to each */
+        } cases[] = {
+                {{100, 100, 100, 100, 100, 100}, 100, 30}, /* as through a switch */
+                {{100, 100, 50, 100, 50, 50}, 75, 60},     /* the same, and one of them has less */
+                {{50, 25, 25, 25, 25, 50}, 100, 40},       /* one that has two links to its neighbour */
+                {{50, 0, 50, 50, 0, 50}, 110, 100},        /* a ring; the others go over PCI */
+                {{50, 0, 0, 0, 0, 50}, 30, 200},           /* pairs */
+        };
+        struct sim_result *result = calloc(1, sizeof(*result));
+        char path[] = "/tmp/railmux-nvlinks-XXXXXX", error[OPTIONS_ERROR_MAX];
+        const struct options options = {.operation = RING_OP_ALL_REDUCE,
+                                        .ranks = 4,
+                                        .type = RMX_FLOAT32,
+                                        .topology = path,
+                                        .algorithm = OPTIONS_ALGORITHM_ALL};
+
+        (void)state;
+        assert_non_null(result);
+        close(mkstemp(path));
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                const struct sim_candidate *c = result->candidates;
+                struct sim sim;
+
+                write_nvlinks(path, cases[i].speeds);
+                assert_int_equal(sim_init(&sim, &options, error), 0);
+                assert_int_equal(sim_look(&sim, 1000, result), 0);
+                while (c->plan.algorithm != PLAN_ONE_SHOT)
+                        assert_true(++c < result->candidates + result->n_candidates);
+                if (fabs(sim_bus_gbs(&sim, result, result->bound.ns) - cases[i].bus) > 1e-6 ||
+                    fabs(c->link_ns - cases[i].link_ns) > 1e-6)
+                        fail_msg("%zu: bus %g GB/s, %g ns", i, sim_bus_gbs(&sim, result, result->bound.ns), c->link_ns);
+                sim_result_deinit(result);
+                sim_deinit(&sim);
+        }
+        unlink(path);
+        free(result);
+}
+
 /* No plan is predicted to beat it, on any node that there is as a file, from any root. */
 static void test_nothing_beats(void **state) {
         static const char *const files[] = {
@@ -128,6 +193,7 @@ static void test_nothing_beats(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_bounds),
+                cmocka_unit_test(test_nvlinks),
                 cmocka_unit_test(test_nothing_beats),
         };
 

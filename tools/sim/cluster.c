@@ -186,8 +186,9 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
                          size_t error_size) {
         _cleanup_(topology_freep) struct topology *topology = NULL;
         struct topology_rails *rails;
+        _cleanup_free_ bool *shared = NULL;
         double speed = 0, most = 0;
-        bool nvlink = false;
+        bool nvlink = false, switched = false;
         int r = node_load(path, &topology, ret_error, error_size);
 
         if (r)
@@ -217,6 +218,8 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
                         speed = speed == 0 || (gbs > 0 && gbs < speed) ? gbs : speed;
                 }
         free(rails);
+        if (node_links_shared(topology, &shared))
+                return -ENOMEM;
         for (uint32_t i = 0; i < topology->n_links; i++) { /* of the first GPU to others */
                 const struct topology_link *link = &topology->links[i];
                 uint32_t gpu = topology_find(topology, TOPOLOGY_GPU, 0);
@@ -225,7 +228,8 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
                 if ((link->a != gpu && link->b != gpu) || topology->nodes[other].kind != TOPOLOGY_GPU)
                         continue;
                 nvlink = nvlink || link->kind == TOPOLOGY_LINK_NVLINK;
-                if (link->kind == TOPOLOGY_LINK_NVLINK) /* through a switch: each may have all of it */
+                switched = switched || shared[i];
+                if (shared[i]) /* each may have all of it */
                         most = fmax(most, (double)link->bytes_per_second / 1e9);
                 else
                         most += (double)link->bytes_per_second / 1e9;
@@ -237,7 +241,7 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
         form->own_rails = c->n_rails == c->n_gpus;
         if (most > 0)
                 take_one(one_node_of(topology), c->gpu_gbs, c);
-        if (most > 0 && !nvlink && topology_full_mesh(topology))
+        if (most > 0 && !switched && topology_full_mesh(topology))
                 c->link_gbs = most / (c->n_gpus - 1);
         c->base_ns = 12553;
         c->hop_ns = 5000;

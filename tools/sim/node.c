@@ -219,7 +219,71 @@ bool node_has_devices(const struct topology *topology) {
         return false;
 }
 
-bool node_link_shared(const struct topology *topology, const struct topology_link *link) {
+static bool is_nvlink(const struct topology *topology, const struct topology_link *link) {
         return link->kind == TOPOLOGY_LINK_NVLINK && topology->nodes[link->a].kind == TOPOLOGY_GPU &&
                topology->nodes[link->b].kind == TOPOLOGY_GPU;
+}
+
+struct nvlinks {        /* of a GPU */
+        uint32_t first; /* of those that NVLink joins with it, directly or not */
+        uint32_t n;
+        uint64_t most;  /* the speed of its fastest */
+        uint32_t n_all; /* in the first one: how many these are */
+        bool direct;    /* the same: no switch is between them */
+};
+
+static void count_nvlinks(const struct topology *topology, struct nvlinks *of) {
+        bool more = true;
+
+        for (uint32_t i = 0; i < topology->n_nodes; i++)
+                of[i].first = i;
+        for (uint32_t i = 0; i < topology->n_links; i++)
+                for (uint32_t end = 0; end < 2 && is_nvlink(topology, &topology->links[i]); end++) {
+                        struct nvlinks *gpu = &of[end ? topology->links[i].b : topology->links[i].a];
+
+                        gpu->n++;
+                        if (topology->links[i].bytes_per_second > gpu->most)
+                                gpu->most = topology->links[i].bytes_per_second;
+                }
+        while (more) {
+                more = false;
+                for (uint32_t i = 0; i < topology->n_links; i++) {
+                        struct nvlinks *a = &of[topology->links[i].a], *b = &of[topology->links[i].b];
+
+                        if (!is_nvlink(topology, &topology->links[i]) || a->first == b->first)
+                                continue;
+                        a->first = b->first = a->first < b->first ? a->first : b->first;
+                        more = true;
+                }
+        }
+        for (uint32_t i = 0; i < topology->n_nodes; i++)
+                of[of[i].first].n_all++;
+}
+
+/* A file does not say whether there is a switch. Where there is one, it joins each with each, and a pair has what the
+ * slower one of the two has. */
+int node_links_shared(const struct topology *topology, bool **ret_shared) {
+        struct nvlinks *of = calloc(topology->n_nodes + 1u, sizeof(*of));
+        bool *shared = calloc(topology->n_links + 1u, sizeof(*shared));
+
+        if (!of || !shared) {
+                free(of);
+                free(shared);
+                return -ENOMEM;
+        }
+        count_nvlinks(topology, of);
+        for (uint32_t i = 0; i < topology->n_links; i++) {
+                const struct topology_link *link = &topology->links[i];
+                const struct nvlinks *a = &of[link->a], *b = &of[link->b];
+                uint64_t speed = a->most < b->most ? a->most : b->most;
+
+                if (is_nvlink(topology, link) && (a->n + 1 < of[a->first].n_all || b->n + 1 < of[a->first].n_all ||
+                                                  (link->bytes_per_second > 0 && link->bytes_per_second < speed)))
+                        of[a->first].direct = true;
+        }
+        for (uint32_t i = 0; i < topology->n_links; i++)
+                shared[i] = is_nvlink(topology, &topology->links[i]) && !of[of[topology->links[i].a].first].direct;
+        free(of);
+        *ret_shared = shared;
+        return 0;
 }

@@ -24,6 +24,6 @@ int node_ways(const struct topology *topology, uint32_t n_ranks, struct node_way
 const char *node_label(const struct topology *topology, uint32_t position, char out[NODE_LABEL_MAX]);
 /* Are its GPUs devices, and not emulated by threads of a host? */
 bool node_has_devices(const struct topology *topology);
-/* NVLink from a GPU to another one: through a switch each may have all that the GPU has, and together they have no
- * more. */
-bool node_link_shared(const struct topology *topology, const struct topology_link *link);
+/* Of each link: is it NVLink from a GPU to another one through a switch? Each of these may have all that the GPU has,
+ * and together they have no more. -ENOMEM. Free with free(). */
+int node_links_shared(const struct topology *topology, bool **ret_shared);

@@ -4,8 +4,8 @@
  *
  * However a collective runs, some bytes have to go from some ranks to the others, and no faster than the links between
  * them allow. Ranks are the boxes of cut_flow.c. Speeds are those of the graph, nominal ones; a link without one has no
- * bound. What a GPU has of NVLink is as fast as the fastest of these links, and all of it goes through a switch, as
- * where loads are put on links (sim.c).
+ * bound. What a GPU has of NVLink through a switch is as fast as the fastest of these links, all together, as where
+ * loads are put on links (sim.c).
  *
  * What all ranks have to send together is a bound, too, by what each of them can send.
  */
@@ -41,9 +41,9 @@ static uint64_t speed_of(const struct topology_link *link) {
         return link->bytes_per_second > 0 ? link->bytes_per_second : CUT_UNLIMITED;
 }
 
-/* GPUs that NVLink joins, by the first of them; and what each has of it. */
-static void find_islands(const struct topology *t, const bool *used, uint32_t n_ranks, const uint32_t *vertex,
-                         uint32_t *island, uint64_t *speed) {
+/* GPUs that a switch of NVLink joins, by the first of them; and what each has of it. */
+static void find_islands(const struct topology *t, const bool *used, const bool *shared, uint32_t n_ranks,
+                         const uint32_t *vertex, uint32_t *island, uint64_t *speed) {
         bool more = true;
 
         for (uint32_t rank = 0; rank < n_ranks; rank++)
@@ -54,7 +54,7 @@ static void find_islands(const struct topology *t, const bool *used, uint32_t n_
                         const struct topology_link *link = &t->links[i];
                         uint32_t a = vertex[link->a], b = vertex[link->b];
 
-                        if (!used[i] || !node_link_shared(t, link))
+                        if (!used[i] || !shared[i])
                                 continue;
                         speed[a] = speed_of(link) > speed[a] ? speed_of(link) : speed[a];
                         speed[b] = speed_of(link) > speed[b] ? speed_of(link) : speed[b];
@@ -69,13 +69,13 @@ static void find_islands(const struct topology *t, const bool *used, uint32_t n_
 int node_cuts_find(const struct topology *t, const struct node_way *ways, uint32_t n_ranks, uint32_t root,
                    struct node_cuts *ret_cuts) {
         _cleanup_free_ uint32_t *vertex = calloc(t->n_nodes + 1u, sizeof(*vertex));
-        _cleanup_free_ bool *used = calloc(t->n_links + 1u, sizeof(*used));
+        _cleanup_free_ bool *used = calloc(t->n_links + 1u, sizeof(*used)), *shared = NULL;
         _cleanup_(cut_net_deinit) struct cut_net net = {0};
         uint32_t island[PLAN_RANKS_MAX], n;
         uint64_t speed[PLAN_RANKS_MAX] = {0};
         int r;
 
-        if (!vertex || !used)
+        if (!vertex || !used || node_links_shared(t, &shared))
                 return -ENOMEM;
         mark_used(ways, n_ranks, used);
         n = number_vertices(t, n_ranks, vertex);
@@ -85,10 +85,10 @@ int node_cuts_find(const struct topology *t, const struct node_way *ways, uint32
         for (uint32_t i = 0; i < t->n_links; i++) {
                 const struct topology_link *link = &t->links[i];
 
-                if (used[i] && !node_link_shared(t, link))
+                if (used[i] && !shared[i])
                         cut_net_join(&net, vertex[link->a], vertex[link->b], speed_of(link));
         }
-        find_islands(t, used, n_ranks, vertex, island, speed);
+        find_islands(t, used, shared, n_ranks, vertex, island, speed);
         for (uint32_t rank = 0; rank < n_ranks; rank++)
                 cut_net_join(&net, rank, n + island[rank], speed[rank]);
         ret_cuts->n_ranks = n_ranks;

@@ -21,6 +21,7 @@
 #include "tools/sim/node.h"
 #include "tools/sim/one_node.h"
 #include "tools/sim/tables.h"
+#include "util/cleanup.h"
 #include "util/processors.h"
 #include "util/type.h"
 
@@ -181,10 +182,13 @@ static void take_slowest(struct sim_candidate *c, uint64_t bytes, uint64_t bytes
         }
 }
 
-/* What a GPU has of NVLink is all that its links have together, since a switch gives it to any of them. */
-static void sum_up(const struct sim *sim, struct sim_candidate *c) {
+/* What a GPU has of NVLink is all that its links have together where a switch gives it to any of them. */
+static int sum_up(const struct sim *sim, struct sim_candidate *c) {
         const struct topology *topology = sim->topology;
+        _cleanup_free_ bool *shared = NULL;
 
+        if (node_links_shared(topology, &shared))
+                return -ENOMEM;
         for (uint32_t rank = 0; rank < sim->n_ranks; rank++) {
                 uint32_t gpu = topology_find(topology, TOPOLOGY_GPU, rank);
                 struct sim_sum *sum = &c->sums[rank];
@@ -193,7 +197,7 @@ static void sum_up(const struct sim *sim, struct sim_candidate *c) {
                 for (uint32_t i = 0; i < topology->n_links; i++) {
                         const struct topology_link *link = &topology->links[i];
 
-                        if ((link->a != gpu && link->b != gpu) || !node_link_shared(topology, link))
+                        if ((link->a != gpu && link->b != gpu) || !shared[i])
                                 continue;
                         sum->out += link->a == gpu ? c->links[i].forth : c->links[i].back;
                         sum->in += link->a == gpu ? c->links[i].back : c->links[i].forth;
@@ -205,6 +209,7 @@ static void sum_up(const struct sim *sim, struct sim_candidate *c) {
                 if (sum->link != UINT32_MAX)
                         take_slowest(c, sum->out > sum->in ? sum->out : sum->in, sum->bytes_per_second, sum->link);
         }
+        return 0;
 }
 
 int sim_put_on_links(const struct sim *sim, struct sim_candidate *c) {
@@ -231,8 +236,7 @@ int sim_put_on_links(const struct sim *sim, struct sim_candidate *c) {
         for (uint32_t i = 0; i < topology->n_links; i++)
                 take_slowest(c, c->links[i].forth > c->links[i].back ? c->links[i].forth : c->links[i].back,
                              topology->links[i].bytes_per_second, i);
-        sum_up(sim, c);
-        return 0;
+        return sum_up(sim, c);
 }
 
 /* ---- candidates -------------------------------------------------------------------------------------------------- */
