@@ -12,6 +12,7 @@
 #include "daemon/config.h"
 
 #include "daemon/config_file.h"
+#include "daemon/config_keys.h"
 #include "plan/constants.h"
 #include "ring/ring.h"
 #include "util/cleanup.h"
@@ -213,4 +214,39 @@ int config_load(struct config *config, const char *path, char error[CONFIG_ERROR
         config_deinit(config);
         *config = loaded;
         return 0;
+}
+
+/* Keys without a * in railmuxd.yaml(5), but for the version of the format. */
+static const struct {
+        enum { START_TEXT, START_U32, START_U64 } kind;
+        const char *path;
+} config_start_keys[] = {
+        {START_TEXT, "client.socket"}, {START_U32, "client.mode"},       {START_TEXT, "control.socket"},
+        {START_U32, "control.mode"},   {START_TEXT, "gpu.backend"},      {START_U32, "gpu.host_gpus"},
+        {START_U32, "gpu.hip_gpus"},   {START_TEXT, "gpu.policy"},       {START_U32, "gpu.blocks"},
+        {START_U64, "gpu.staging"},    {START_U32, "executor.workers"},  {START_U32, "session.ring_depth"},
+        {START_TEXT, "peer.listen"},   {START_TEXT, "peer.advertise"},   {START_TEXT, "peer.cluster"},
+        {START_U32, "peer.plain"},     {START_U32, "peer.heartbeat_ms"}, {START_U32, "peer.lost_ms"},
+        {START_TEXT, "peer.rails"},    {START_U64, "peer.stripe"},       {START_TEXT, "tenants.by_uid"},
+};
+
+static bool config_start_key_differs(size_t i, const struct config *a, const struct config *b) {
+        const size_t offset = config_key_find(config_start_keys[i].path)->offset;
+        const void *x = (const char *)a + offset, *y = (const char *)b + offset;
+
+        if (config_start_keys[i].kind == START_TEXT)
+                return strcmp(*(char *const *)x, *(char *const *)y) != 0;
+        return memcmp(x, y, config_start_keys[i].kind == START_U32 ? sizeof(uint32_t) : sizeof(uint64_t)) != 0;
+}
+
+bool config_waits(const struct config *config, const struct config *next, char text[CONFIG_ERROR_MAX]) {
+        size_t length = 0;
+
+        for (size_t i = 0; i < sizeof(config_start_keys) / sizeof(config_start_keys[0]); i++)
+                if (config_start_key_differs(i, config, next) && length < CONFIG_ERROR_MAX)
+                        length += (size_t)snprintf(
+                                text + length, CONFIG_ERROR_MAX - length, "%s%s",
+                                length ? ", " : "changed, and in force from the next start of railmuxd on: ",
+                                config_start_keys[i].path);
+        return length > 0;
 }

@@ -4,6 +4,7 @@
  * command line. */
 #include "plan/cost.h"
 #include "util/charge.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CONFIG_ERROR_MAX 512u
@@ -56,3 +57,5 @@ void config_deinit(struct config *config);
 /* path NULL: /etc/railmux/railmuxd.yaml if it exists. 0, or -errno and a text like
  * "/etc/railmux/railmuxd.yaml:7:3: limits.sessions: 'many' is no number; allowed: 1 .. 100000". */
 int config_load(struct config *config, const char *path, char error[CONFIG_ERROR_MAX]);
+/* What only a start puts into force, and is another in `next`: a sentence with the keys. false: nothing is. */
+bool config_waits(const struct config *config, const struct config *next, char text[CONFIG_ERROR_MAX]);

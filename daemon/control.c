@@ -142,12 +142,18 @@ static void control_client_refresh(struct control_client *client,
 }
 
 static void control_client_reload(struct control_client *client) {
-        char error[CONFIG_ERROR_MAX] = "";
+        Railmux__Control__Reply *reply;
+        char text[CONFIG_ERROR_MAX] = "";
         int r;
 
-        r = manager_reload(client->control->manager, error);
-        if (r < 0)
-                control_answer_fail(&client->answer, r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INVALID, error);
+        r = manager_reload(client->control->manager, text);
+        if (r < 0) {
+                control_answer_fail(&client->answer, r == -ENOMEM ? RMX_E_NO_MEMORY : RMX_E_INVALID, text);
+        } else if (text[0]) {
+                reply = control_answer_first(&client->answer);
+                if (reply)
+                        reply->message = control_answer_text(&client->answer, "%s", text);
+        }
         control_client_answer(client);
 }
 

@@ -184,7 +184,7 @@ static void manager_watchdog(evutil_socket_t fd, short what, void *data) {
 
 static void manager_signal(evutil_socket_t signal_number, short what, void *data) {
         struct manager *manager = data;
-        char error[CONFIG_ERROR_MAX];
+        char text[CONFIG_ERROR_MAX];
         LOOP_HOLD(&manager->watch, "a signal");
 
         (void)what;
@@ -193,7 +193,7 @@ static void manager_signal(evutil_socket_t signal_number, short what, void *data
                 manager_stop(manager);
                 return;
         }
-        manager_reload(manager, error); /* it has said what was wrong */
+        manager_reload(manager, text); /* it has said what was wrong */
 }
 
 static void manager_swap(char **a, char **b) {
@@ -203,22 +203,22 @@ static void manager_swap(char **a, char **b) {
         *b = was;
 }
 
-int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
+int manager_reload(struct manager *manager, char text[CONFIG_ERROR_MAX]) {
         struct executor_link *link;
         struct config fresh;
         int r;
 
         (void)notify_say(manager->notify, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
         config_init(&fresh);
-        r = config_load(&fresh, manager->options->config_path, error);
+        r = config_load(&fresh, manager->options->config_path, text);
         if (!r)
-                r = options_apply(manager->options, &fresh, error);
+                r = options_apply(manager->options, &fresh, text);
         if (!r && manager->cluster)
-                r = cluster_reload(manager->cluster, &fresh, error);
+                r = cluster_reload(manager->cluster, &fresh, text);
         if (r > 0)
                 r = -EINVAL; /* certificates that are refused */
         if (r < 0) {
-                log_error("configuration not reloaded, the old one stays in force: %s", error);
+                log_error("configuration not reloaded, the old one stays in force: %s", text);
         } else {
                 manager->config->log_level = fresh.log_level;
                 manager->config->stall_ms = fresh.stall_ms;
@@ -246,6 +246,10 @@ int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]) {
                                           strerror(-told));
                 }
                 log_notice("configuration reloaded: log level %s", log_level_name(fresh.log_level));
+                if (config_waits(manager->config, &fresh, text))
+                        log_warning("configuration: %s", text);
+                else
+                        text[0] = '\0';
         }
         config_deinit(&fresh);
         (void)notify_say(manager->notify, "READY=1");

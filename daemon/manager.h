@@ -112,9 +112,9 @@ int manager_run(struct manager *manager);
 void manager_stop(struct manager *manager);
 
 /* Loads the configuration whole, then swaps limits, log level, stall bound, constants of the cost model, and the
- * certificates for other nodes; what is known of the machine is forgotten. 0, or -errno with a text and nothing
- * changed. */
-int manager_reload(struct manager *manager, char error[CONFIG_ERROR_MAX]);
+ * certificates for other nodes; what is known of the machine is forgotten. 0, with a text on what else has changed and
+ * waits for the next start, or "", or -errno with a text and nothing changed. */
+int manager_reload(struct manager *manager, char text[CONFIG_ERROR_MAX]);
 
 /* Asks every connected executor for statistics; done() is called from the loop when all have said what they counted
  * after this (the values then lie in comm->statistics and link->counters) or after 250 ms, whichever comes first; at

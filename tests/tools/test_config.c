@@ -267,6 +267,59 @@ static void test_default_file(void **state) {
         config_deinit(&defaults);
 }
 
+/* What a reload leaves as it was is named, and nothing else is. */
+static void test_waits(void **state) {
+        static const char *const waiting[][2] = {
+                {"client: {socket: /tmp/a}", "client.socket"},
+                {"client: {mode: '0600'}", "client.mode"},
+                {"control: {socket: /tmp/a}", "control.socket"},
+                {"control: {mode: '0600'}", "control.mode"},
+                {"gpu: {backend: host}", "gpu.backend"},
+                {"gpu: {host_gpus: 9}", "gpu.host_gpus"},
+                {"gpu: {hip_gpus: 9}", "gpu.hip_gpus"},
+                {"gpu: {policy: shared}", "gpu.policy"},
+                {"gpu: {blocks: 9}", "gpu.blocks"},
+                {"gpu: {staging: 1G}", "gpu.staging"},
+                {"executor: {workers: 9}", "executor.workers"},
+                {"session: {ring_depth: 4}", "session.ring_depth"},
+                {"peer: {listen: '127.0.0.1:7'}", "peer.listen"},
+                {"peer: {listen: '127.0.0.1:7', advertise: 'a:7'}", "peer.listen, peer.advertise"},
+                {"peer: {cluster: a}", "peer.cluster"},
+                {"peer: {plain: yes}", "peer.plain"},
+                {"peer: {heartbeat_ms: 199}", "peer.heartbeat_ms"},
+                {"peer: {lost_ms: 801}", "peer.lost_ms"},
+                {"peer: {rails: 'a=127.0.0.1'}", "peer.rails"},
+                {"peer: {stripe: off}", "peer.stripe"},
+                {"tenants: {by_uid: 'a=7'}", "tenants.by_uid"},
+        };
+        static const char others[] = "log: {level: debug}\ngpu: {reach: off, burst: off, exchange: off}\n"
+                                     "executor: {stall_ms: 9}\nplans: {rail_phase: ring}\n"
+                                     "peer: {ca: a, certificate: a, key: a}\n"
+                                     "limits: {sessions: 1, comms: 1, buffers: 1, bytes: 1M, rings: 1, fds: 16}\n";
+        const size_t n_waiting = sizeof(waiting) / sizeof(waiting[0]);
+        char text[CONFIG_ERROR_MAX];
+        struct fixture *f = *state;
+        struct config defaults;
+        size_t n = 0;
+
+        config_init(&defaults);
+        for (size_t i = 0; i <= n_waiting; i++) {
+                const char *changed = i < n_waiting ? waiting[i][0] : others;
+
+                if (config_text_apply(&f->config, "text", changed, strlen(changed), f->error) != 0)
+                        fail_msg("%s in:\n%s", f->error, changed);
+                assert_int_equal(config_waits(&defaults, &f->config, text), i < n_waiting);
+                if (i < n_waiting)
+                        assert_string_equal(strchr(text, ':') + 2, waiting[i][1]);
+                config_deinit(&f->config);
+                config_init(&f->config);
+        }
+        for (const struct config_key *key = config_keys; key->path; key++)
+                n++;
+        assert_int_equal(n, n_waiting + 17); /* the others, plans.constants and version: or one is missing above */
+        config_deinit(&defaults);
+}
+
 static void test_refusals(void **state) {
         static const struct {
                 const char *text, *error; /* without the file name */
@@ -677,6 +730,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_everything, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_default_file, setup, teardown),
+                cmocka_unit_test_setup_teardown(test_waits, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_long_socket, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_sockets, setup, teardown),

@@ -481,6 +481,20 @@ static void test_reload(void **state) {
         reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_RELOAD);
         assert_int_equal(reply->code, 0);
         assert_int_equal(f->tenant->account.limit[CHARGE_RINGS], 55);
+        assert_null(strstr(reply->message, "limits"));
+        assert_null(strstr(reply->message, "tenants"));
+        forget(reply);
+        write_config(f, "limits: {rings: 55}\ntenants: {by_uid: 'a=7'}\n");
+        for (unsigned int i = 0; i < 2; i++) { /* until the next start */
+                reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_RELOAD);
+                assert_int_equal(reply->code, 0);
+                assert_non_null(strstr(reply->message, "in force from the next start of railmuxd on: "));
+                assert_non_null(strstr(reply->message, "tenants.by_uid"));
+                forget(reply);
+        }
+        write_config(f, "limits: {rings: 55}\n");
+        reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_RELOAD);
+        assert_null(strstr(reply->message, "tenants"));
         forget(reply);
         reply = query(f, RAILMUX__CONTROL__REQUEST__BODY_STATUS);
         assert_string_equal(reply->status->config, f->config_path);

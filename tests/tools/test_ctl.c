@@ -499,6 +499,14 @@ static void test_documents(void **state) {
                 assert_string_equal(f->err, "");
                 assert_int_equal(f->out[0] == '\0', strcmp(cases[i].command, "reload") == 0);
         }
+        reply.message = (char *)"changed: tenants.by_uid";
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "reload"), 0);
+        assert_string_equal(f->out, "note           changed: tenants.by_uid\n");
+        assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "reload"), 0);
+        document = checked_document(f, "reload");
+        row = json_object_get(json_object_get(document, "reload"), "note");
+        assert_string_equal(json_string_value(row), reply.message);
+        json_decref(document);
         assert_int_equal(RUN(f, replies, 1, "--control", f->path, "--json", "rails"), 0);
         document = checked_document(f, "rails");
         row = json_object_get(json_array_get(json_object_get(document, "rails"), 0), "carried");

@@ -59,7 +59,7 @@ static int answer_add(struct answer *answer, Railmux__Control__Reply *reply) {
         }
         answer->replies = replies;
         replies[answer->n_replies++] = reply;
-        if (reply->code && !answer->code) {
+        if (!answer->code && (reply->code || *reply->message)) {
                 answer->code = reply->code;
                 answer->message = reply->message;
         }

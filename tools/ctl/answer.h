@@ -18,8 +18,8 @@ struct topology_rails;
 struct answer {
         Railmux__Control__Reply **replies;
         size_t n_replies;
-        uint32_t code; /* RMX_*: what railmuxd says */
-        const char *message;
+        uint32_t code;       /* RMX_*: what railmuxd says */
+        const char *message; /* NULL: nothing */
 
         /* Rows of all replies, sorted by their number; owned by the replies. */
         Railmux__Control__Status *status;

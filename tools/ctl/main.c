@@ -83,7 +83,7 @@ static const struct command {
         {"drain", NULL, RAILMUX__CONTROL__REQUEST__BODY_DRAIN, show_drain, json_drain, "EXECUTOR"},
         {"drain-rail", "drain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, "RAIL"},
         {"undrain-rail", "undrain_rail", RAILMUX__CONTROL__REQUEST__BODY_RAIL_DRAIN, NULL, NULL, "RAIL"},
-        {"reload", NULL, RAILMUX__CONTROL__REQUEST__BODY_RELOAD, NULL, NULL, NULL},
+        {"reload", NULL, RAILMUX__CONTROL__REQUEST__BODY_RELOAD, show_reload, json_reload, NULL},
         {"log-level", "log_level", RAILMUX__CONTROL__REQUEST__BODY_LOG_LEVEL, NULL, NULL, "LEVEL"},
 };
 

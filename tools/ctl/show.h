@@ -26,6 +26,7 @@ int show_metrics(const struct answer *answer, const struct show_options *options
 int show_drain(const struct answer *answer, const struct show_options *options, FILE *out);
 /* Needs answer->graph and ->rails; -EBADMSG without. */
 int show_topology(const struct answer *answer, const struct show_options *options, FILE *out);
+int show_reload(const struct answer *answer, const struct show_options *options, FILE *out);
 int show_version(const struct answer *answer, const struct show_options *options, FILE *out);
 
 /* The member of the document that the command is named after; NULL without memory. */
@@ -40,6 +41,7 @@ json_t *json_routes(const struct answer *answer);
 json_t *json_metrics(const struct answer *answer);
 json_t *json_drain(const struct answer *answer);
 json_t *json_topology(const struct answer *answer);
+json_t *json_reload(const struct answer *answer);
 json_t *json_version(const struct answer *answer);
 /* For others of these. */
 json_t *json_carried(const Railmux__Control__Carried *carried);

@@ -256,6 +256,14 @@ json_t *json_drain(const struct answer *answer) {
         return o;
 }
 
+json_t *json_reload(const struct answer *answer) {
+        json_t *o = json_object();
+
+        o = json_with(o, "done", json_boolean(true));
+        o = json_with(o, "note", answer->message ? json_text(answer->message) : json_null());
+        return o;
+}
+
 json_t *json_version(const struct answer *answer) {
         const Railmux__Control__Version *v = answer->daemon_version;
         json_t *o = json_object();

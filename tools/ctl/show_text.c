@@ -276,6 +276,13 @@ int show_drain(const struct answer *answer, const struct show_options *options, 
         return 0;
 }
 
+int show_reload(const struct answer *answer, const struct show_options *options, FILE *out) {
+        (void)options;
+        if (answer->message)
+                show_line(out, "note", answer->message);
+        return 0;
+}
+
 int show_version(const struct answer *answer, const struct show_options *options, FILE *out) {
         const Railmux__Control__Version *v = answer->daemon_version;
 
