@@ -198,9 +198,9 @@ struct fabric_rail {
         struct fabric_conn *conns;
         uint32_t n_strangers, n_up;
         uint64_t tick_ns, ack_ns;
-        uint64_t turn_ns; /* when its thread last began to see to all that it has */
-        uint64_t away_ns; /* that, while it is in a call of its adapter, without the lock; 0: it is not */
-        bool stuck;       /* for so long, in one or more of them, that it is given nothing; see rail_give_up() */
+        uint64_t spent_ns; /* in calls of its adapter, in this turn of its thread */
+        uint64_t away_ns;  /* since when it is in one, without the lock, less the time spent before; 0: it is not */
+        bool stuck;        /* for so long in all that it is given nothing; see rail_give_up() */
         uint8_t *scratch;
         /* Estimate of the bandwidth. */
         uint64_t flight_bytes, estimate, measure_ns, measure_bytes;

@@ -357,7 +357,7 @@ void *rail_run(void *data) {
 
         interval_ns = interval_ns > TICK_MAX_NS ? TICK_MAX_NS : interval_ns < TICK_MIN_NS ? TICK_MIN_NS : interval_ns;
         fabric_lock(fabric);
-        rail->tick_ns = rail->turn_ns = now_ns;
+        rail->tick_ns = now_ns;
         while (!fabric->stop) {
                 uint64_t until_ns;
                 int n, timeout;
@@ -395,7 +395,8 @@ void *rail_run(void *data) {
                 rail->asleep = rail->waking = false;
                 if (!rail_needs_ticks(rail))
                         rail->tick_ns = clock_now_ns(); /* none was due */
-                rail->turn_ns = now_ns = clock_now_ns();
+                now_ns = clock_now_ns();
+                rail->spent_ns = 0;
                 rail->stuck = false;
                 for (int i = 0; i < n; i++)
                         rail_event(rail, &events[i], now_ns);

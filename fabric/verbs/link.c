@@ -33,14 +33,16 @@ static void link_say(struct fabric_conn *conn, const void *bytes, uint32_t size)
 }
 
 /* What an adapter is asked for may take long: the others have the lock meanwhile, and know of it (peer_count_up(),
- * rail_give_up()). Many short calls are as bad as a long one: nothing is looked at between them. */
+ * rail_give_up()). Many short calls of one turn are as bad as a long one: nothing is looked at between
+ * them. What it computes for itself, such as handshakes, and waits for a processor is not the adapter's. */
 static void rail_leave(struct fabric_rail *rail) {
-        rail->away_ns = rail->turn_ns;
+        rail->away_ns = clock_now_ns() - rail->spent_ns;
         pthread_mutex_unlock(&rail->fabric->lock);
 }
 
 static void rail_return(struct fabric_rail *rail) {
         pthread_mutex_lock(&rail->fabric->lock);
+        rail->spent_ns = clock_now_ns() - rail->away_ns;
         rail->away_ns = 0;
 }
 
