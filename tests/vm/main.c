@@ -3,7 +3,8 @@
  * The scenarios, as a program for the guest of rxe-vm: vm_scenarios TRANSPORT [NAME...]. Without names one of each
  * kind (collectives, faults, losses, strangers) out of the short list, by the seed; with RAILMUX_VM=all all of that
  * list, with RAILMUX_FULL=1 all that the guest has nodes and rails for. Daemons speak TLS in about half of them, by the
- * seed; with RAILMUX_VM_TLS=yes in all, no in none but those that are about it.
+ * seed; with RAILMUX_VM_TLS=yes in all, no in none but those that are about it. Not those of eight nodes and four
+ * rails: two emulated processors take seconds for 112 handshakes at once, and nodes count as lost meanwhile.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,8 @@ static enum fleet_security security_of(const struct scenario *scenario) {
         const char *text = getenv("RAILMUX_VM_TLS");
         uint64_t random = proc_seed();
 
+        if ((!text || !*text) && scenario->n_nodes >= 8)
+                return FLEET_PLAIN;
         if (text && *text)
                 return strcmp(text, "yes") == 0 ? FLEET_TLS : FLEET_PLAIN;
         for (const char *c = scenario->name; *c; c++)
