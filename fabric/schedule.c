@@ -194,8 +194,10 @@ struct schedule_item *schedule_pop(struct schedule *schedule) {
                 schedule->urgent_sent = schedule->others ? schedule->urgent_sent + item->bytes : 0;
                 return item;
         }
+        if (!schedule->others)
+                return NULL; /* shut for a moment, it may be: what class 0 has sent in a row counts on */
         schedule->urgent_sent = 0;
-        return schedule->others ? schedule_serve(schedule, &schedule->others) : NULL;
+        return schedule_serve(schedule, &schedule->others);
 }
 
 void schedule_shut(struct schedule *schedule, struct schedule_port *port, bool shut) {

@@ -203,13 +203,12 @@ static void test_work_conservation(void **state) {
 }
 
 /* Latency goes first, but not alone. */
-static void test_urgent(void **state) {
+static void urgent(bool shuts) {
         struct schedule schedule;
         struct schedule_port port = {0};
         struct source sources[3] = {0};
         uint64_t run = 0;
 
-        (void)state;
         schedule_init(&schedule, QUANTUM, URGENT);
         for (uint32_t i = 0; i < 3; i++) {
                 sources[i].largest = LARGEST;
@@ -228,10 +227,22 @@ static void test_urgent(void **state) {
                         assert_ptr_equal(source, &sources[0]);
                 run = source == &sources[0] ? run + sources[0].sent - before : 0;
                 assert_true(run <= URGENT + LARGEST);
+                if (shuts) {
+                        schedule_shut(&schedule, &port, true);
+                        assert_null(schedule_pop(&schedule));
+                        schedule_shut(&schedule, &port, false);
+                }
         }
         assert_true(sources[1].n_sent > 1000 && sources[2].n_sent > 1000);
         assert_true(sources[0].sent > 8 * sources[1].sent);
         drop_all(&schedule, sources, 3, &port);
+}
+
+/* Also where its port, which is the others' as well, is shut for a moment after each item. */
+static void test_urgent(void **state) {
+        (void)state;
+        urgent(false);
+        urgent(true);
 }
 
 /* Over any time not more than rate * time + burst + one message, and not much less if there is enough to send. */
