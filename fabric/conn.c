@@ -95,8 +95,8 @@ bool port_rests(struct fabric_port *port, uint64_t now_ns) {
         for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
                 const struct fabric_conn *other = port->route->ports[i].conn;
 
-                if (i == port->class || !other || other->doomed || other->state != CONN_UP ||
-                    time_passed(now_ns, other->heard_ns) >= fabric->deadline_ns / 2)
+                if (i == port->class || port->route->ports[i].rest_ns > 0 || !other || other->doomed ||
+                    other->state != CONN_UP || time_passed(now_ns, other->heard_ns) >= fabric->deadline_ns / 2)
                         continue;
                 port->rest_ns = now_ns + fabric->limits.hold_max_ns;
                 route_replace(fabric, port->route);
@@ -122,8 +122,11 @@ static void conn_leave_port(struct fabric_conn *conn, uint64_t now_ns) {
         port->n_errors++;
         if (conn->number && !conn->knock)
                 route->last_dead = conn->number;
-        if (!conn->heard_us && port_rests(port, now_ns))
+        if (!conn->heard_us && port_rests(port, now_ns)) {
+                if (port->rest_ns > 0)
+                        port->wanted = false; /* who wants it rests as well, and knocks again */
                 return;
+        }
         /* Connections of several classes that end together are one failure; of a route that is late it is the first. */
         if (route->health.state != FABRIC_UP && !route->health.late && conn->started_ns < route->health.since_ns)
                 return;

@@ -126,8 +126,8 @@ static struct fabric_port *route_port(struct fabric_route *route, enum fabric_cl
                 struct fabric_port *port = &route->ports[(FABRIC_NORMAL + i) % FABRIC_N_CLASSES];
                 uint64_t now_ns;
 
-                if (!port->conn || port->conn->state != CONN_UP || port->conn->doomed)
-                        continue;
+                if (port->rest_ns > 0 || !port->conn || port->conn->state != CONN_UP || port->conn->doomed)
+                        continue; /* one that rests may be up at this end alone */
                 now_ns = clock_now_ns();
                 if (now_ns >= own->rest_ns) {
                         own->rest_ns = now_ns + route->rail->fabric->limits.hold_max_ns;

@@ -565,7 +565,7 @@ static struct fabric_port *world_place(struct world *w) {
 
 /* When a class has rested a connection is tried, once and without what is sent: that waits for nothing. */
 static void test_tried_alone(void **state) {
-        struct fabric_conn other = {.state = CONN_UP};
+        struct fabric_conn other = {.state = CONN_UP}, mine = {.state = CONN_UP};
         struct world *w = *state;
         struct fabric_port *port = world_port(w, &other);
 
@@ -585,6 +585,18 @@ static void test_tried_alone(void **state) {
         port->tried = false;
         assert_ptr_equal(world_place(w), &w->route.ports[FABRIC_BULK]);
         assert_false(port->tried);
+
+        /* One that rests may be up at this end alone: it serves nobody, nor itself. */
+        w->route.ports[FABRIC_NORMAL].conn = &mine;
+        w->route.ports[FABRIC_NORMAL].rest_ns = UINT64_MAX;
+        for (unsigned int i = 0; i < FABRIC_N_CLASSES; i++) {
+                w->area.class = (enum fabric_class)i;
+                assert_ptr_equal(world_place(w), &w->route.ports[FABRIC_BULK]);
+        }
+        w->route.ports[FABRIC_NORMAL].rest_ns = 0;
+        w->area.class = port->class;
+        assert_ptr_equal(world_place(w), &w->route.ports[FABRIC_NORMAL]);
+        w->route.ports[FABRIC_NORMAL].conn = NULL;
 
         /* There is no other one; it has one. */
         other.doomed = true;
