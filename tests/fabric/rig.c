@@ -313,6 +313,7 @@ static void rig_on_route(void *data, const struct fabric_node *peer, const char 
 
         (void)peer;
         node->routes_changed++;
+        node->hung += strcmp(why, "its adapter does not answer") == 0;
         snprintf(node->why, sizeof(node->why), "%s", why);
         if (getenv("RIG_VERBOSE"))
                 fprintf(stderr, "node %u: route %s is %s: %s\n", node->id.id[0], rail, fabric_route_state_name(state),

@@ -67,7 +67,7 @@ struct rig_node {
         struct net_area *area;
         uint64_t size;
         int wake_fd;
-        uint32_t unreachable, cut_off, lost, violations, routes_changed;
+        uint32_t unreachable, cut_off, lost, violations, routes_changed, hung;
         uint32_t areas, refused_areas; /* that rig_dispatch() has been told of; of these, with an error */
         char text[160], why[160];      /* of the last violation, of the last change of a route */
         char unreached[160];           /* of the last time that a peer was unreachable */
