@@ -133,13 +133,14 @@ static void heard_no_rail(struct comm *comm, const struct peer *peer) {
                    *name = peer_name(peer)[0] ? peer_name(peer) : peer_address(peer);
 
         if (waiting)
-                comm_join_fail(comm, RMX_E_UNSUPPORTED,
-                               "no rail to node %.35s: %.31s waits until node %.35s can open it; see railmuxctl rails",
-                               name, waiting, self);
+                comm_join_fail(
+                        comm, RMX_E_UNSUPPORTED,
+                        "no rail to node %.25s while %.25s of node %.25s waits; see peer.rails and railmuxctl rails",
+                        name, waiting, self);
         else if (comm->tenant->rails[0])
                 comm_join_fail(
                         comm, RMX_E_UNSUPPORTED,
-                        "nodes %.35s and %.35s have no rail in common that tenant %.31s may take; see railmuxctl rails",
+                        "nodes %.25s and %.25s have no rail in common that tenant %.25s may take; see railmuxctl rails",
                         self, name, comm->tenant->name);
         else
                 comm_join_fail(comm, RMX_E_UNSUPPORTED,

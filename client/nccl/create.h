@@ -85,7 +85,8 @@ void job_fail(struct job *job);
 /* Waits until all of these are over, which are linked by `beside`, each with those after it. What was given up and does
  * not end, since the daemon does not answer, is left to its thread, and taken out; then this is why. */
 ncclResult_t chains_await(struct job **chains);
-/* error_adopt, but that one which was given up has nothing to say, and what was left behind writes over nothing. */
+/* error_adopt, but that one which was given up has nothing to say, and what was left behind writes over nothing
+ * (but that it cannot end what it has made, if the daemon stands still again). */
 ncclResult_t job_adopt(struct job *job, int code);
 /* The communicator is not to be made any more; derived: nor are others from it. */
 void jobs_cancel(struct ncclComm *comm, bool derived);

@@ -411,7 +411,7 @@ static void test_rail_waits(void **unused) {
         settle(&b);
         say_join(&b, 2, 7);
         say_join(&b, 3, 7);
-        assert_split_fails(&b, calls, RMX_E_UNSUPPORTED, ": tcp0 waits until ");
+        assert_split_fails(&b, calls, RMX_E_UNSUPPORTED, " while tcp0 of node ");
         both_managed = false;
         both_rails = NULL;
         for (uint32_t i = 0; i < 2; i++)

@@ -187,8 +187,8 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
         _cleanup_(topology_freep) struct topology *topology = NULL;
         struct topology_rails *rails;
         _cleanup_free_ bool *shared = NULL;
-        double speed = 0, most = 0;
-        bool nvlink = false, switched = false;
+        double speed = 0, most = 0, first = 0;
+        bool nvlink = false, switched = false, equal = true;
         int r = node_load(path, &topology, ret_error, error_size);
 
         if (r)
@@ -229,6 +229,8 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
                         continue;
                 nvlink = nvlink || link->kind == TOPOLOGY_LINK_NVLINK;
                 switched = switched || shared[i];
+                first = first > 0 ? first : (double)link->bytes_per_second;
+                equal = equal && (double)link->bytes_per_second == first;
                 if (shared[i]) /* each may have all of it */
                         most = fmax(most, (double)link->bytes_per_second / 1e9);
                 else
@@ -241,7 +243,7 @@ static int take_topology(const char *path, struct cluster *c, struct cluster_for
         form->own_rails = c->n_rails == c->n_gpus;
         if (most > 0)
                 take_one(one_node_of(topology), c->gpu_gbs, c);
-        if (most > 0 && !switched && topology_full_mesh(topology))
+        if (most > 0 && !switched && equal && topology_full_mesh(topology))
                 c->link_gbs = most / (c->n_gpus - 1);
         c->base_ns = 12553;
         c->hop_ns = 5000;
